@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# client/: the protocol, the library and the command line.
+
+# The protocol: linked into the daemon and into libstepclient, exported by
+# neither.
+noinst_LTLIBRARIES += client/libwire.la
+client_libwire_la_SOURCES = \
+	client/wire.c \
+	client/wire.h
+client_libwire_la_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+client_libwire_la_LIBADD = $(MSGPACK_LIBS)
+
+lib_LTLIBRARIES += client/libstepclient.la
+client_libstepclient_la_SOURCES = \
+	client/client.c \
+	client/client.h
+client_libstepclient_la_LIBADD = client/libwire.la
+client_libstepclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 \
+	-Wl,--version-script=$(srcdir)/client/libstepclient.map
+client_libstepclient_la_DEPENDENCIES = client/libwire.la \
+	client/libstepclient.map
+EXTRA_DIST += client/libstepclient.map
+
+stepincludedir = $(includedir)/stepd
+stepinclude_HEADERS = client/client.h
+
+bin_PROGRAMS += client/stepctl
+client_stepctl_SOURCES = \
+	client/cli.c
+client_stepctl_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
+client_stepctl_LDADD = client/libstepclient.la $(JANSSON_LIBS) $(EDIT_LIBS)

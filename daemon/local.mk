@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# daemon/: one archive per layer, so that tests link only what they test, and
+# stepd itself, which adds main.c.
+
+DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DSTEPD_CONFDIR='"$(sysconfdir)/stepd"'
+
+noinst_LIBRARIES += daemon/libbase.a
+daemon_libbase_a_SOURCES =
+daemon_libbase_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(INIH_CFLAGS) \
+	$(SYSTEMD_CFLAGS) $(XXHASH_CFLAGS)
+
+noinst_LIBRARIES += daemon/libtext.a
+daemon_libtext_a_SOURCES =
+daemon_libtext_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
+	$(PCRE2_CFLAGS)
+
+noinst_LIBRARIES += daemon/libmodel.a
+daemon_libmodel_a_SOURCES =
+daemon_libmodel_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
+	$(XXHASH_CFLAGS)
+
+noinst_LIBRARIES += daemon/libsched.a
+daemon_libsched_a_SOURCES =
+daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
+
+noinst_LIBRARIES += daemon/libnet.a
+daemon_libnet_a_SOURCES =
+daemon_libnet_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
+
+# What each layer needs to link, itself first. Programs (stepd, tests) take
+# one of these; a test of a low layer never builds a higher one.
+BASE_LIBS = daemon/libbase.a $(INIH_LIBS) $(SYSTEMD_LIBS) $(XXHASH_LIBS)
+TEXT_LIBS = daemon/libtext.a $(JANSSON_LIBS) $(PCRE2_LIBS) $(BASE_LIBS)
+MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) $(JANSSON_LIBS) $(BASE_LIBS)
+SCHED_LIBS = daemon/libsched.a daemon/libtext.a $(PCRE2_LIBS) $(MODEL_LIBS)
+NET_LIBS = daemon/libnet.a client/libwire.la $(EV_LIBS) $(SCHED_LIBS)
+
+sbin_PROGRAMS += daemon/stepd
+daemon_stepd_SOURCES = daemon/main.c
+daemon_stepd_CPPFLAGS = $(DAEMON_CPPFLAGS)
+daemon_stepd_LDADD = $(NET_LIBS)

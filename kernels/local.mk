@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# kernels/: the interface, the executable specification (ref/, linked by tests
+# only) and the CPU backend, whose op sources are compiled once per
+# instruction set with -DKERN_ISA=<name>; kernels/cpu picks one at run time.
+
+noinst_LIBRARIES += kernels/libkernels.a
+kernels_libkernels_a_SOURCES = kernels/kernels.h
+
+noinst_LIBRARIES += kernels/libkernels_ref.a
+kernels_libkernels_ref_a_SOURCES =
+
+# Sources compiled once: the pool, the choice of a path, the weights.
+noinst_LIBRARIES += kernels/libkernels_cpu.a
+kernels_libkernels_cpu_a_SOURCES =
+
+# Sources compiled once per instruction set.
+KERNELS_ISA_SOURCES =
+
+noinst_LIBRARIES += kernels/libkernels_cpu_portable.a
+kernels_libkernels_cpu_portable_a_SOURCES = $(KERNELS_ISA_SOURCES)
+kernels_libkernels_cpu_portable_a_CPPFLAGS = $(AM_CPPFLAGS) -DKERN_ISA=portable
+kernels_libkernels_cpu_portable_a_CFLAGS = $(AM_CFLAGS) $(PORTABLE_CFLAGS)
+KERNELS_CPU_PATHS = kernels/libkernels_cpu_portable.a
+
+if HAVE_AVX2
+noinst_LIBRARIES += kernels/libkernels_cpu_avx2.a
+kernels_libkernels_cpu_avx2_a_SOURCES = $(KERNELS_ISA_SOURCES)
+kernels_libkernels_cpu_avx2_a_CPPFLAGS = $(AM_CPPFLAGS) -DKERN_ISA=avx2
+kernels_libkernels_cpu_avx2_a_CFLAGS = $(AM_CFLAGS) $(AVX2_CFLAGS)
+KERNELS_CPU_PATHS += kernels/libkernels_cpu_avx2.a
+endif
+
+if HAVE_AVX512
+noinst_LIBRARIES += kernels/libkernels_cpu_avx512.a
+kernels_libkernels_cpu_avx512_a_SOURCES = $(KERNELS_ISA_SOURCES)
+kernels_libkernels_cpu_avx512_a_CPPFLAGS = $(AM_CPPFLAGS) -DKERN_ISA=avx512
+kernels_libkernels_cpu_avx512_a_CFLAGS = $(AM_CFLAGS) $(AVX512_CFLAGS)
+KERNELS_CPU_PATHS += kernels/libkernels_cpu_avx512.a
+endif
+
+if HAVE_AVX512BF16
+noinst_LIBRARIES += kernels/libkernels_cpu_avx512bf16.a
+kernels_libkernels_cpu_avx512bf16_a_SOURCES = $(KERNELS_ISA_SOURCES)
+kernels_libkernels_cpu_avx512bf16_a_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DKERN_ISA=avx512bf16
+kernels_libkernels_cpu_avx512bf16_a_CFLAGS = $(AM_CFLAGS) $(AVX512BF16_CFLAGS)
+KERNELS_CPU_PATHS += kernels/libkernels_cpu_avx512bf16.a
+endif
+
+# What a program that computes links. kernels.c names the backends, ref only
+# where a test registers it, so ref comes on top of this (KERNELS_REF).
+KERNELS_LIBS = kernels/libkernels.a kernels/libkernels_cpu.a \
+	$(KERNELS_CPU_PATHS) $(LIBM)
+KERNELS_REF = kernels/libkernels_ref.a
+
+EXTRA_DIST += kernels/cuda/.clang-format
