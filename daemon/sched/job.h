@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_SCHED_JOB_H
+#define STEPD_DAEMON_SCHED_JOB_H
+
+/*
+ * What crosses threads, and nothing else does: a struct job on its way in
+ * (I/O -> preparation -> engine) and a struct event on its way out (either ->
+ * I/O). Each has one owner at a time; handing it over gives it away. Everything
+ * else that one thread tells another is a job id in a message.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JOB_MAX_STOPS 16
+#define JOB_MAX_TENANT 64
+#define JOB_MAX_SESSION 64
+
+enum job_kind {
+    JOB_GENERATE,   /* messages or prompt -> tokens */
+    JOB_TOKENIZE,   /* text -> ids; answered by the preparation thread */
+    JOB_DETOKENIZE, /* ids -> bytes; likewise */
+    JOB_RENDER,     /* messages -> prompt text or ids; likewise */
+    JOB_N_KINDS
+};
+
+/* Bytes with a length; NUL may occur inside. p NULL: absent. */
+struct job_text {
+    char *p;
+    size_t n;
+};
+
+struct job {
+    struct job *next; /* for the queue that owns it at the moment */
+    uint64_t id;      /* unique in this daemon run: the wire's `job` */
+    uint64_t conn;    /* the connection, and its request id: for replies */
+    uint64_t request;
+    uint32_t uid;
+    char tenant[JOB_MAX_TENANT + 1];
+    enum job_kind kind;
+    uint64_t born_us; /* monotonic, at acceptance */
+
+    /* The prompt: exactly one of messages (JSON list) and prompt is present
+     * for generate; text for tokenize; ids for detokenize. */
+    struct job_text messages;    /* JSON, order of keys kept */
+    struct job_text tools;       /* JSON list or absent */
+    struct job_text tool_choice; /* JSON or absent */
+    struct job_text prompt;      /* raw bytes */
+    int32_t *ids;                /* filled by the preparation thread, BOS first */
+    int n_ids;
+    char reasoning[16];     /* "", low, medium, high */
+    bool thinking;          /* chat: the prompt ends inside <think> */
+    bool add_generation;    /* render: the generation prompt */
+    bool parse_special;     /* tokenize: control tokens in text are honoured */
+    bool want_ids;          /* deltas, render: ids too */
+    bool chat;              /* messages were given: output is parsed */
+
+    /* Generation. */
+    float temperature, top_p, min_p;
+    float repetition, presence, frequency;
+    int top_k;
+    uint64_t seed;
+    bool seed_given;
+    int max_tokens; /* 0 = what fits */
+    int logprobs;   /* -1 none, 0..20 alternatives */
+    int drafts;     /* 0..3, -1 = the engine's choice */
+    int priority;   /* -10..10 */
+    uint64_t timeout_ms; /* 0 none */
+    int n_stops;
+    struct job_text stop[JOB_MAX_STOPS];
+    char session[JOB_MAX_SESSION + 1];
+    bool append;
+};
+
+enum event_type {
+    EVENT_ACCEPTED,
+    EVENT_PROGRESS,
+    EVENT_DELTA,
+    EVENT_PART, /* a slice of a long result (ids, text) */
+    EVENT_DONE,
+    EVENT_ERROR
+};
+
+enum event_kind { EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL_CALL };
+
+enum event_finish {
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_TOOL_CALLS,
+    FINISH_CANCELLED,
+    FINISH_TIMEOUT
+};
+
+/* Logprob of one token, with its exact bytes. */
+struct event_logprob {
+    int32_t id;
+    float logprob;
+    int n_top;
+    int32_t top_id[20];
+    float top_logprob[20];
+};
+
+struct event_usage {
+    int prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
+    int drafted, accepted;
+};
+
+struct event_timings {
+    double queue_ms, prefill_ms, decode_ms;
+};
+
+struct event {
+    struct event *next;
+    enum event_type type;
+    uint64_t job, conn, request;
+    /* accepted, progress */
+    int queue_position, prompt_tokens;
+    int done, total, cached;
+    /* delta, part: text and ids */
+    enum event_kind kind;
+    struct job_text text;
+    bool text_is_bytes; /* not UTF-8 by promise: goes out as bin */
+    int32_t *ids;
+    int n_ids;
+    struct event_logprob *logprobs;
+    int n_logprobs;
+    /* done; of tokenize, detokenize, render: only seed and finish unset */
+    enum event_finish finish;
+    struct event_usage usage;
+    struct event_timings timings;
+    uint64_t seed;
+    bool plain; /* done of an op that generates nothing */
+    /* error: a code word of the wire, text for people, detail or "" */
+    const char *code; /* static string, see client/wire.h */
+    char message[256];
+    char detail[128];
+    uint64_t retry_ms; /* with busy; 0 none */
+};
+
+/* job.c */
+struct job *job_create(enum job_kind kind); /* defaults of design.md section 2 */
+void job_destroy(struct job *j);            /* NULL is fine */
+struct event *event_create(enum event_type type, const struct job *about);
+void event_destroy(struct event *e);
+/* printf-style; code is a static word. NULL on -ENOMEM never happens: an error
+ * event is a small fixed size. */
+struct event *event_error(const struct job *about, const char *code,
+                          const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

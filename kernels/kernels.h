@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_KERNELS_KERNELS_H
+#define STEPD_KERNELS_KERNELS_H
+
+/*
+ * THE INTERFACE between the model and the arithmetic.
+ *
+ * One const table of mandatory ops a backend (ref, cpu, cuda), looked up by
+ * name; arguments are plain structs; shapes are checked once, in kernels.c,
+ * before the backend sees them. Legal C17 and C++17: no restrict, no
+ * designated initialisers, no static array bounds here.
+ *
+ * Memory. Everything a step touches lives in struct kern_buf, device memory
+ * that the host reads and writes only by upload and download. Token ids,
+ * positions, row->sequence maps, page tables, accept counts and the number of
+ * live rows are read FROM DEVICE BUFFERS inside the ops; the integers in the
+ * argument structs are upper bounds for launches. So the host may queue a whole
+ * step, sample -> accept -> MTP -> draft included, without knowing a result.
+ *
+ * Order. All work between begin and end is ordered as called. Only end and
+ * download wait. A backend fault surfaces there as -EIO with text in
+ * kern_error().
+ *
+ * Exactness (design.md 4.1). A result row depends on its own inputs alone: not
+ * on the other rows of the call, not on how many there are, not on threads.
+ * K runs across vector lanes in ascending chunks into one accumulator an output
+ * element, folded by one fixed tree; routed experts are added in ascending
+ * expert id; attention folds absolute, page-aligned pages in ascending order
+ * and skips pages that the mask hides.
+ *
+ * Shapes in comments: rows R, hidden D, heads H, KV heads G, head_dim 128,
+ * experts E, top-k T, expert width F, vocabulary V. All tensors row-major.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KERN_PAGE_TOK 64   /* tokens a KV page */
+#define KERN_HEAD_DIM 128
+#define KERN_MAX_PARTS 4   /* weights that share one input in linear */
+#define KERN_MAX_TOP 20    /* alternatives a row in logprobs */
+#define KERN_MAX_DRAFTS 3
+#define KERN_MAX_TOPK 16   /* experts a row */
+
+struct kern;        /* an opened backend */
+struct kern_buf;    /* device memory */
+struct kern_weight; /* a matrix, or one matrix an expert; layout is the backend's */
+
+/* An address on the device. buf NULL means absent where a field allows it. */
+struct kern_ptr {
+    struct kern_buf *buf;
+    size_t off; /* bytes */
+};
+
+/* The rows of an op: at most max, of which the first *n are live. */
+struct kern_rows {
+    int max;           /* launch bound, >= 1 */
+    struct kern_ptr n; /* int32[1] */
+};
+
+enum kern_dtype {
+    KERN_BF16,      /* plane 0: [rows][cols] */
+    KERN_F32,       /* plane 0: [rows][cols] */
+    KERN_MXFP4,     /* planes 0 nibbles, 1 E8M0 scales a 32-block (quant.h) */
+    KERN_FP8_B128,  /* planes 0 e4m3, 1 F32 scales a 128x128 block */
+    KERN_NVFP4,     /* planes 0 nibbles, 1 e4m3 scales a 16-block, 2 F32 factor */
+    KERN_NVFP4_DIV, /* the same, plane 2 divides */
+    KERN_N_DTYPES
+};
+
+struct kern_weight_desc {
+    enum kern_dtype dtype;
+    int rows;    /* output features of one matrix */
+    int cols;    /* input features */
+    int experts; /* 0: one matrix; else so many of this shape */
+    int shard;   /* how several devices share it: see KERN_SHARD_* */
+};
+enum { KERN_SHARD_NONE, KERN_SHARD_ROWS, KERN_SHARD_COLS, KERN_SHARD_EXPERTS };
+
+struct kern_open_args {
+    const int *devices; /* device numbers; NULL, 0 = the backend's choice */
+    int n_devices;
+    int n_threads;   /* cpu: worker threads, 0 = one a core allowed to us */
+    const char *isa; /* cpu: avx512bf16|avx512|avx2|portable, NULL = best */
+    bool exact;      /* results as design.md 4.1 (cpu and ref: always) */
+};
+
+/* What the ops did since the last kern_stats_reset. */
+struct kern_stats {
+    uint64_t weight_bytes; /* bytes of weights streamed, counted where read */
+    uint64_t expert_loads; /* (expert, tile of rows) passes in expert ops */
+    uint64_t kv_bytes;     /* bytes of KV read by attention */
+    uint64_t ops;          /* op calls */
+};
+
+/* out[r] = table[ids[r]], BF16 widened to F32; an id out of range gives 0. */
+struct kern_embed_args {
+    struct kern_rows rows;
+    const struct kern_weight *table; /* [V][D] BF16 */
+    struct kern_ptr ids;             /* int32[R] */
+    struct kern_ptr out;             /* f32 [R][D] */
+};
+
+/* out[dst[i]] = x[src[i]]; dst absent means i; src[i] < 0 skips. f32 rows. */
+struct kern_gather_args {
+    struct kern_rows rows;
+    int width;           /* elements a row */
+    struct kern_ptr x;   /* f32 [..][width] */
+    struct kern_ptr src; /* int32[R] */
+    struct kern_ptr dst; /* int32[R] or absent */
+    struct kern_ptr out; /* f32 [..][width] */
+};
+
+/* x += delta (if given); y = x / rms(x) * (1 + w). The sum is stored back. */
+struct kern_norm_args {
+    struct kern_rows rows;
+    int width;
+    float eps;
+    struct kern_ptr x;           /* f32 [R][width], updated when delta given */
+    struct kern_ptr delta;       /* f32 [R][width] or absent */
+    const struct kern_weight *w; /* [1][width] BF16 or F32, zero-centred */
+    struct kern_ptr out;         /* bf16 [R][out_stride] or absent */
+    int out_stride;              /* elements; >= width */
+    struct kern_ptr out_f32;     /* f32 [R][width] or absent (router input) */
+};
+
+/* part[i].out = x * part[i].w^T (add: += ). All parts read the same x. */
+struct kern_linear_args {
+    struct kern_rows rows;
+    int cols;
+    struct kern_ptr x; /* bf16 [R][x_stride] */
+    int x_stride;
+    int n_parts;
+    struct {
+        const struct kern_weight *w; /* [n][cols] */
+        struct kern_ptr out;         /* f32 [R][out_stride] */
+        int out_stride;
+    } part[KERN_MAX_PARTS];
+    bool add;
+};
+
+/* One layer's part of the paged cache: for page id p, at p * page_bytes:
+ * K [G][64][128] then V [G][64][128] in dtype. */
+struct kern_kv {
+    struct kern_ptr pages;
+    enum kern_dtype dtype; /* KERN_BF16 */
+    int n_pages;
+    int n_kv_head;          /* G */
+    size_t bytes_per_token; /* all heads, K and V */
+    size_t page_bytes;
+};
+
+/* Where the rows of a step live in the cache. */
+struct kern_slots {
+    struct kern_ptr slot;       /* int32[R] absolute slot of each row */
+    struct kern_ptr seq;        /* int32[R] line of the table */
+    struct kern_ptr table;      /* int32[n_seq][max_pages] page ids, -1 none */
+    struct kern_ptr first_page; /* int32[n_seq] absolute page of column 0 */
+    struct kern_ptr low;        /* int32[n_seq] lowest slot ever attended */
+    int n_seq;
+    int max_pages;
+};
+
+/* Per head: RMSNorm(1 + w) of q and k, then RoPE on the first 2*n_freq
+ * channels (pairs j, j + n_freq) at position slot + pos_shift; q to BF16, k and
+ * v to BF16 in the cache at each row's slot. */
+struct kern_qkv_args {
+    struct kern_rows rows;
+    struct kern_slots at;
+    struct kern_kv kv;
+    int n_head;    /* H */
+    float eps;
+    int pos_shift; /* 0 in the trunk, -k in MTP module k */
+    int n_freq;
+    struct kern_ptr freq;            /* f32[n_freq] inverse frequencies */
+    const struct kern_weight *q_norm; /* [1][128] */
+    const struct kern_weight *k_norm; /* [1][128] */
+    struct kern_ptr q;               /* f32 [R][H][128] */
+    struct kern_ptr k;               /* f32 [R][G][128] */
+    struct kern_ptr v;               /* f32 [R][G][128] */
+    struct kern_ptr q_out;           /* bf16 [R][H][128] */
+};
+
+/* Causal attention of every row over its own sequence's slots u with
+ * max(low, slot - window + 1) <= u <= slot (window 0: no bound), softmax in
+ * F32, times sigmoid(gate) a head. Prefill, decode and verification rows of
+ * many sequences in one call. Scale 128^-1/2. */
+struct kern_attn_args {
+    struct kern_rows rows;
+    struct kern_slots at;
+    struct kern_kv kv;
+    int n_head;
+    int window;
+    struct kern_ptr q;    /* bf16 [R][H][128] */
+    struct kern_ptr gate; /* f32 [R][H] or absent */
+    struct kern_ptr out;  /* bf16 [R][H][128] */
+};
+
+/* s = silu(gate); limit != 0: s = min(s, limit), up clamped to +-limit. */
+struct kern_swiglu_args {
+    struct kern_rows rows;
+    int width;
+    float limit;
+    struct kern_ptr gate; /* f32 [R][width] */
+    struct kern_ptr up;   /* f32 [R][width] */
+    struct kern_ptr out;  /* bf16 [R][width] */
+};
+
+/* The (row, expert) pairs of a step, grouped: pairs of expert e are
+ * pair[off[e]] .. pair[off[e+1]-1], each row * T + j, rows ascending. */
+struct kern_groups {
+    struct kern_ptr off;  /* int32[E + 1] */
+    struct kern_ptr pair; /* int32[R * T] */
+};
+
+/* p = sigmoid(x w^T) in F32; picks the T largest p + bias (ties: lowest id);
+ * weights p, divided by (their sum + 1e-20) when renorm, times scale. */
+struct kern_router_args {
+    struct kern_rows rows;
+    int n_expert; /* E */
+    int top_k;    /* T */
+    float scale;
+    bool renorm;
+    struct kern_ptr x;              /* f32 [R][D] */
+    const struct kern_weight *w;    /* [E][D] */
+    const struct kern_weight *bias; /* [1][E] F32, or NULL */
+    struct kern_ptr sel;            /* int32 [R][T], ascending expert id */
+    struct kern_ptr wt;             /* f32 [R][T], in the order of sel */
+    struct kern_groups groups;      /* written */
+};
+
+/* h[pair] = bf16(swiglu(gate_e x, up_e x)), expert by expert. */
+struct kern_expert_up_args {
+    struct kern_rows rows;
+    int top_k;
+    float limit;
+    struct kern_ptr x;              /* bf16 [R][D] */
+    const struct kern_weight *gate; /* E x [F][D] */
+    const struct kern_weight *up;   /* E x [F][D] */
+    struct kern_groups groups;      /* read */
+    struct kern_ptr h;              /* bf16 [R * T][F], pair-indexed */
+};
+
+/* out[r] = sum over the row's experts, ascending id, of wt * (down_e h). */
+struct kern_expert_down_args {
+    struct kern_rows rows;
+    int top_k;
+    struct kern_ptr h;              /* bf16 [R * T][F] */
+    const struct kern_weight *down; /* E x [D][F] */
+    struct kern_groups groups;      /* read */
+    struct kern_ptr wt;             /* f32 [R][T] */
+    struct kern_ptr out;            /* f32 [R][D], overwritten */
+};
+
+/* What a logits row asks of the sampler; device memory, filled by the host. */
+struct kern_sample_row {
+    float temperature; /* 0: greedy */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    float beta;        /* drafts: scale on log q before the noise; else 1 */
+    int32_t top_k;     /* 0: off */
+    int32_t n_top;     /* alternatives wanted in logprobs, 0..KERN_MAX_TOP */
+    uint64_t seed;
+    int64_t position; /* 0-based index of the drawn token, BOS = 0 */
+    float repetition; /* 1: off */
+    float presence;   /* 0: off */
+    float frequency;  /* 0: off */
+    int32_t pen_off;  /* first entry of this row in pen */
+    int32_t pen_n;
+    int32_t mask;     /* line of masks, -1: none */
+    int32_t draft;    /* 1: a proposal: no logprobs; noise only if beta > 0 */
+    int32_t pad;
+};
+
+/* A token of the history: what penalties need. */
+struct kern_penalty {
+    int32_t id;
+    int32_t count; /* times drawn so far; 0: in the prompt only */
+};
+
+struct kern_sample_out {
+    int32_t id;     /* -1: the row's logits are not finite */
+    float logprob;  /* raw log-softmax of id */
+    int32_t n_top;
+    int32_t pad;
+    int32_t top_id[KERN_MAX_TOP]; /* descending logprob, ties lowest id */
+    float top_logprob[KERN_MAX_TOP];
+};
+
+/* Draws one token a row as kernels/sample.h specifies: penalties, mask,
+ * temperature, top-k, top-p, min-p, then Gumbel-max with counter noise. */
+struct kern_sample_args {
+    struct kern_rows rows;
+    int vocab;              /* V: ids that may be drawn */
+    int stride;             /* elements a logits row, >= vocab */
+    struct kern_ptr logits; /* f32 [R][stride] */
+    struct kern_ptr params; /* struct kern_sample_row [R] */
+    struct kern_ptr pen;    /* struct kern_penalty [] or absent */
+    struct kern_ptr masks;  /* uint32 [..][ceil(V/32)] or absent, bit = may */
+    struct kern_ptr out;    /* struct kern_sample_out [R] */
+};
+
+/* Verification. Span i drew tokens at logits rows row0[i] ..; the draft that
+ * was fed after position j is accepted exactly when it equals the token drawn
+ * there. n_accept[i] = length of the accepted prefix; next[i] = the token drawn
+ * after it (the correction or the bonus). row0[i] < 0: the span draws nothing,
+ * n_accept = 0, next = -1. */
+struct kern_accept_args {
+    int n_spans;
+    struct kern_ptr row0;     /* int32[n] */
+    struct kern_ptr n_draft;  /* int32[n] */
+    struct kern_ptr draft;    /* int32[n][KERN_MAX_DRAFTS] */
+    struct kern_ptr sampled;  /* struct kern_sample_out [..] */
+    struct kern_ptr n_accept; /* int32[n], written */
+    struct kern_ptr next;     /* int32[n], written */
+};
+
+/* One span's part in the pass of module k; filled by the host at submit,
+ * completed on the device from the accept counts. Slots: design.md 4.3. */
+struct kern_mtp_span {
+    int32_t seq;         /* line of the page tables */
+    int32_t row0;        /* first trunk row of the span in this step */
+    int32_t pos;         /* its slot */
+    int32_t n_sure;      /* trunk rows that are no drafts */
+    int32_t first;       /* first missing slot of this module */
+    int32_t below_first; /* slot of the level below's first row in this step */
+    int32_t carry;       /* row of its slot below_first - 1 in the level below's
+                          * buffer; slot below_first - 2 lies at carry + 1 */
+    int32_t draw;        /* 1: slots L .. L+k-1 are wanted too (drafting) */
+};
+
+/* Lists module k's rows: for span i, L = pos + n_sure + n_accept; slots first
+ * .. (draw ? L + k - 1 : L - 1). Slot s embeds t_s (step ids below L, next at
+ * L, drafts[s - L - 1] past it) and takes the level below at slot s - 1. */
+struct kern_mtp_rows_args {
+    int k; /* 1 .. KERN_MAX_DRAFTS */
+    int n_spans;
+    int max_rows;
+    struct kern_ptr span;     /* struct kern_mtp_span [n] */
+    struct kern_ptr below_row0; /* int32[n]: row of slot below_first */
+    struct kern_ptr n_accept; /* int32[n] */
+    struct kern_ptr next;     /* int32[n] */
+    struct kern_ptr step_ids; /* int32[..] token ids of the trunk rows */
+    struct kern_ptr drafts;   /* struct kern_sample_out [KERN_MAX_DRAFTS][n] */
+    struct kern_ptr n;        /* int32[1], written: live rows */
+    struct kern_ptr ids;      /* int32[max_rows], written */
+    struct kern_ptr slot;     /* int32[max_rows], written */
+    struct kern_ptr seq;      /* int32[max_rows], written */
+    struct kern_ptr below;    /* int32[max_rows], written: source rows */
+    struct kern_ptr span_row0; /* int32[n], written: first row of each span */
+    struct kern_ptr last;     /* int32[n], written: row of slot L+k-1, -1 none */
+};
+
+/* bad[r] = 1 where row r holds a NaN or infinity, else unchanged. */
+struct kern_finite_args {
+    struct kern_rows rows;
+    int width;
+    struct kern_ptr x;   /* f32 [R][width] */
+    struct kern_ptr bad; /* int32[R] */
+};
+
+struct kern_ops {
+    const char *name;
+    /* Lifetime. open returns -ENODEV where it cannot run here. */
+    int (*open)(struct kern **ret, const struct kern_open_args *a);
+    void (*close)(struct kern *k);
+    /* Memory and stream: these are not compute ops. */
+    int (*buf_new)(struct kern *k, size_t bytes, struct kern_buf **ret);
+    void (*buf_free)(struct kern *k, struct kern_buf *b);
+    int (*upload)(struct kern *k, struct kern_ptr to, const void *from,
+                  size_t n);
+    int (*download)(struct kern *k, void *to, struct kern_ptr from, size_t n);
+    int (*copy)(struct kern *k, struct kern_ptr to, struct kern_ptr from,
+                size_t n);
+    int (*fill)(struct kern *k, struct kern_ptr to, int byte, size_t n);
+    int (*begin)(struct kern *k, uint64_t shape_key);
+    int (*end)(struct kern *k);
+    /* Weights: by range, or by a mapping that outlives the weight. */
+    int (*weight_new)(struct kern *k, const struct kern_weight_desc *d,
+                      struct kern_weight **ret);
+    void (*weight_free)(struct kern *k, struct kern_weight *w);
+    int (*weight_fill)(struct kern *k, struct kern_weight *w, int expert,
+                       int plane, size_t off, const void *from, size_t n);
+    int (*weight_map)(struct kern *k, struct kern_weight *w, int expert,
+                      int plane, const void *at, size_t n);
+    int (*weight_ready)(struct kern *k, struct kern_weight *w);
+    /* Compute, at most 24. */
+    int (*embed)(struct kern *k, const struct kern_embed_args *a);
+    int (*gather)(struct kern *k, const struct kern_gather_args *a);
+    int (*norm)(struct kern *k, const struct kern_norm_args *a);
+    int (*linear)(struct kern *k, const struct kern_linear_args *a);
+    int (*qkv)(struct kern *k, const struct kern_qkv_args *a);
+    int (*attn)(struct kern *k, const struct kern_attn_args *a);
+    int (*swiglu)(struct kern *k, const struct kern_swiglu_args *a);
+    int (*router)(struct kern *k, const struct kern_router_args *a);
+    int (*expert_up)(struct kern *k, const struct kern_expert_up_args *a);
+    int (*expert_down)(struct kern *k, const struct kern_expert_down_args *a);
+    int (*sample)(struct kern *k, const struct kern_sample_args *a);
+    int (*accept)(struct kern *k, const struct kern_accept_args *a);
+    int (*mtp_rows)(struct kern *k, const struct kern_mtp_rows_args *a);
+    int (*finite)(struct kern *k, const struct kern_finite_args *a);
+};
+
+/* What every backend's struct kern begins with, so that kernels.c can dispatch,
+ * count and report without knowing the rest. */
+struct kern {
+    const struct kern_ops *ops;
+    struct kern_stats stats;
+    char err[256]; /* text of the last failure, "" when none */
+};
+
+/* kernels.c: the front that callers use. Each kern_X checks shapes (a wrong one
+ * is -EINVAL with text in err), counts, and calls the backend's slot. */
+const struct kern_ops *kern_find(const char *name); /* NULL: no such backend */
+int kern_open(const struct kern_ops *ops, const struct kern_open_args *a,
+              struct kern **ret);
+void kern_close(struct kern *k); /* NULL is fine */
+const char *kern_error(const struct kern *k);
+void kern_stats_reset(struct kern *k);
+/* "cpu avx512bf16, 2 threads": for the log and for status. */
+const char *kern_describe(const struct kern *k, char *buf, size_t n);
+
+int kern_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret);
+void kern_buf_free(struct kern *k, struct kern_buf *b);
+int kern_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n);
+int kern_download(struct kern *k, void *to, struct kern_ptr from, size_t n);
+int kern_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from,
+              size_t n);
+int kern_fill(struct kern *k, struct kern_ptr to, int byte, size_t n);
+int kern_begin(struct kern *k, uint64_t shape_key);
+int kern_end(struct kern *k);
+int kern_weight_new(struct kern *k, const struct kern_weight_desc *d,
+                    struct kern_weight **ret);
+void kern_weight_free(struct kern *k, struct kern_weight *w);
+/* Bytes of one expert's plane (experts 0: of the matrix). */
+size_t kern_weight_plane_bytes(const struct kern_weight_desc *d, int plane);
+int kern_weight_n_planes(enum kern_dtype t);
+int kern_weight_fill(struct kern *k, struct kern_weight *w, int expert,
+                     int plane, size_t off, const void *from, size_t n);
+int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
+                    int plane, const void *at, size_t n);
+/* After the last range or mapping: lays out, checks scale bytes. -ERANGE: MXFP4
+ * scale 255, named in err. */
+int kern_weight_ready(struct kern *k, struct kern_weight *w);
+
+int kern_embed(struct kern *k, const struct kern_embed_args *a);
+int kern_gather(struct kern *k, const struct kern_gather_args *a);
+int kern_norm(struct kern *k, const struct kern_norm_args *a);
+int kern_linear(struct kern *k, const struct kern_linear_args *a);
+int kern_qkv(struct kern *k, const struct kern_qkv_args *a);
+int kern_attn(struct kern *k, const struct kern_attn_args *a);
+int kern_swiglu(struct kern *k, const struct kern_swiglu_args *a);
+int kern_router(struct kern *k, const struct kern_router_args *a);
+int kern_expert_up(struct kern *k, const struct kern_expert_up_args *a);
+int kern_expert_down(struct kern *k, const struct kern_expert_down_args *a);
+int kern_sample(struct kern *k, const struct kern_sample_args *a);
+int kern_accept(struct kern *k, const struct kern_accept_args *a);
+int kern_mtp_rows(struct kern *k, const struct kern_mtp_rows_args *a);
+int kern_finite(struct kern *k, const struct kern_finite_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
