@@ -7,23 +7,30 @@
 #   check_PROGRAMS += tests/daemon/test_conf
 #   tests_daemon_test_conf_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 #
-# Its source is tests/daemon/test_conf.c, and it is a test by that alone.
-# Scripts go to TESTS and EXTRA_DIST (dist_check_SCRIPTS). Exit 77 skips, with
-# a reason on the output.
+# Its source is tests/daemon/test_conf.c, and it is a test by that alone. A
+# script is one word in dist_check_SCRIPTS. Exit 77 skips, with a reason on the
+# output. Where threads meet, the program is also in TEST_THREADS.
 
-TEST_EXTENSIONS = .sh .py
-SH_LOG_COMPILER = $(SHELL_BASH)
-PY_LOG_COMPILER = /usr/bin/python3
-SHELL_BASH = bash
 TEST_LIBS = $(CMOCKA_LIBS)
 
+# A test that hangs fails; it does not hold up everything behind it. Set it
+# empty to run one under a debugger.
+TEST_GUARD = timeout -k 10 900
+
+TEST_EXTENSIONS = .sh .py
+LOG_COMPILER = $(TEST_GUARD)
+SH_LOG_COMPILER = $(TEST_GUARD) bash
+PY_LOG_COMPILER = $(TEST_GUARD) $(PYTHON3)
+
 AM_TESTS_ENVIRONMENT = \
-	srcdir='$(srcdir)'; export srcdir; \
-	builddir='$(abs_builddir)'; export builddir; \
-	TEST_DATA='$(abs_top_srcdir)/tests/data'; export TEST_DATA; \
-	TEST_DATA_BUILT='$(abs_top_builddir)/tests/data'; \
-	export TEST_DATA_BUILT; \
-	TEST_SHARED='$(abs_top_srcdir)/../shared'; export TEST_SHARED;
+	srcdir='$(abs_top_srcdir)'; export srcdir; \
+	builddir='$(abs_top_builddir)'; export builddir; \
+	PYTHON3='$(PYTHON3)'; export PYTHON3; \
+	MALLOC_PERTURB_=165; export MALLOC_PERTURB_; \
+	ASAN_OPTIONS="$${ASAN_OPTIONS-detect_leaks=1}"; export ASAN_OPTIONS; \
+	UBSAN_OPTIONS="$${UBSAN_OPTIONS-print_stacktrace=1:halt_on_error=1}"; \
+	export UBSAN_OPTIONS; \
+	TSAN_OPTIONS="$${TSAN_OPTIONS-halt_on_error=1}"; export TSAN_OPTIONS;
 
 # ---- bundled data -------------------------------------------------------
 # Plain files are used where they lie; the two archives are unpacked into the
@@ -77,8 +84,17 @@ clean-local:
 
 dist_check_SCRIPTS =
 noinst_HEADERS = tests/test.h
+EXTRA_DIST += tests/paths.h.in
+
+# What check-threads runs: programs and scripts in which threads meet. The
+# ThreadSanitizer pass of ./bootstrap check is this list.
+TEST_THREADS =
+TEST_THREADS_SH =
 
 if HAVE_CMOCKA
+check_PROGRAMS += tests/test_test
+tests_test_test_LDADD = $(TEST_LIBS) $(LIBM)
+
 include tests/client/local.mk
 include tests/kernels/local.mk
 include tests/daemon/local.mk
@@ -87,3 +103,8 @@ include tests/e2e/local.mk
 include tests/lint/local.mk
 
 TESTS += $(check_PROGRAMS) $(dist_check_SCRIPTS)
+
+check-threads: all $(check_DATA) $(TEST_THREADS)
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS \
+	    TESTS='$(TEST_THREADS) $(TEST_THREADS_SH)'
+.PHONY: check-threads
