@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# Which folder may include what. The table below is the whole rule: project
+# headers are named from the top of the tree, nothing points up, and each
+# outside library is known to few folders. Then the rule is tried on itself:
+# in a copy of the tree each kind of violation is planted and must be found.
+
+set -euo pipefail
+
+top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
+
+# file pattern -> what it may include: project headers by pattern, outside
+# libraries as <pattern>. The first pattern that matches the file decides.
+# config.h and tests/ aside; a pattern's * crosses slashes.
+rules()
+{
+    cat <<'END'
+daemon/main.c       daemon/* client/wire.h <ev.h>
+daemon/base/*       daemon/base/* <ini.h> <systemd/*> <xxhash.h>
+daemon/text/*       daemon/base/* daemon/text/* <jansson.h> <pcre2.h>
+daemon/model/*      daemon/base/* daemon/model/* kernels/kernels.h kernels/quant.h <jansson.h> <xxhash.h>
+daemon/sched/*      daemon/base/* daemon/text/* daemon/sched/* daemon/model/model.h
+daemon/net/*        daemon/base/* daemon/net/* daemon/sched/job.h daemon/sched/engine.h client/wire.h <ev.h>
+kernels/ref/*       KERNELS kernels/ref/*
+kernels/cpu/*       KERNELS kernels/cpu/*
+kernels/cuda/*      KERNELS kernels/cuda/* <cuda*> <cublas*> <nccl*> <cooperative_groups*> <mma*>
+kernels/*           kernels/*
+client/cli.[ch]     client/client.h client/cli.h client/cli_* <jansson.h> <histedit.h> <editline/*>
+client/cli_*        client/client.h client/cli.h client/cli_* <jansson.h> <histedit.h> <editline/*>
+client/client.h
+client/wire.h
+client/wire*        client/wire* <msgpack.h> <msgpack/*>
+client/client*      client/client* client/wire.h
+END
+}
+
+# Everything else in <> is the C library or a compiler's header.
+outside='<(ev|ini|xxhash|jansson|pcre2|histedit|msgpack|nccl|mma)[a-z_]*\.h>|<(systemd|editline|msgpack|cooperative_groups)/|<(cuda|cublas)'
+
+# Headers directly in kernels/ are shared by the backends (quant.h, ...).
+is_kernels_header()
+{
+    [[ $1 == kernels/*.h && $1 != kernels/*/* ]]
+}
+
+# may_include FILE WHAT: WHAT is a path or <path>.
+# shellcheck disable=SC2053 # patterns, on purpose
+may_include()
+{
+    local file=$1 what=$2 pattern allowed item
+
+    if [ "$what" = config.h ]; then
+        return 0
+    fi
+    while read -r pattern allowed; do
+        if [[ $file == $pattern ]]; then
+            set -f
+            for item in $allowed; do
+                if [ "$item" = KERNELS ]; then
+                    is_kernels_header "$what" && return 0
+                elif [[ $what == $item ]]; then
+                    return 0
+                fi
+            done
+            return 1
+        fi
+    done < <(rules)
+    return 1
+}
+
+# check_tree ROOT: prints each violation, fails where there is one.
+check_tree()
+{
+    local file line what bad=0
+
+    while IFS=: read -r file line what; do
+        what=$(sed -E 's/^ *# *include *//; s/^"([^"]*)".*/\1/; s/^(<[^>]*>).*/\1/' \
+            <<<"$what")
+        if [[ $what == \<* ]] && ! grep -Eq "$outside" <<<"$what"; then
+            continue
+        fi
+        if ! may_include "$file" "$what"; then
+            echo "$file:$line: must not include $what"
+            bad=1
+        fi
+    done < <(cd "$1" && find client daemon kernels -type f \
+        \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) \
+        -exec grep -EHn '^ *# *include' {} + | sort)
+    return "$bad"
+}
+
+# planted FILE INCLUDE: 0 where the planted line is reported.
+planted()
+{
+    local file=$1 include=$2 out
+
+    rm -rf "$tmp/tree"
+    mkdir -p "$tmp/tree/client" "$tmp/tree/daemon" "$tmp/tree/kernels" \
+        "$(dirname "$tmp/tree/$file")"
+    if [ -f "$top/$file" ]; then
+        cp "$top/$file" "$tmp/tree/$file"
+    fi
+    echo "#include $include" >>"$tmp/tree/$file"
+    out=$(check_tree "$tmp/tree") && return 1
+    grep -qF "$file:" <<<"$out" &&
+        grep -qF "must not include ${include//\"/}" <<<"$out"
+}
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+status=0
+check_tree "$top" || status=1
+
+while read -r file include; do
+    if ! planted "$file" "$include"; then
+        echo "not noticed: $file including $include"
+        status=1
+    fi
+done <<'END'
+daemon/base/conf.c "daemon/text/tokenizer.h"
+daemon/base/conf.c <jansson.h>
+daemon/text/chat.c "daemon/sched/job.h"
+daemon/text/chat.h "kernels/kernels.h"
+daemon/text/tokenizer.c <ev.h>
+daemon/model/forward.c "daemon/sched/job.h"
+daemon/model/forward.c "kernels/cpu/pool.h"
+daemon/model/forward.c "daemon/text/tokenizer.h"
+daemon/sched/engine.c "daemon/model/forward.h"
+daemon/sched/engine.c "daemon/net/conn.h"
+daemon/sched/engine.c "client/wire.h"
+daemon/sched/batch.c <ev.h>
+daemon/sched/engine.h "kernels/kernels.h"
+daemon/net/conn.c "daemon/sched/batch.h"
+daemon/net/conn.c "daemon/model/model.h"
+daemon/net/request.c <msgpack.h>
+daemon/net/listen.c <systemd/sd-daemon.h>
+daemon/net/conn.c "conn.h"
+daemon/main.c "client/client.h"
+kernels/kernels.c "daemon/base/die.h"
+kernels/ref/matmul.c "kernels/cpu/pool.h"
+kernels/cpu/matmul.c "kernels/ref/ref.h"
+kernels/cpu/matmul.c "daemon/base/die.h"
+kernels/cpu/pool.c <ev.h>
+kernels/ref/matmul.c <cuda_runtime.h>
+kernels/cuda/matmul.cu "kernels/cpu/pool.h"
+client/cli.c "client/wire.h"
+client/cli_chat.c "client/client_io.h"
+client/cli_chat.c <msgpack.h>
+client/client.h "client/wire.h"
+client/client.c "daemon/base/buf.h"
+client/client.c <msgpack.h>
+client/client.c <ev.h>
+client/wire.c "client/client.h"
+client/wire.c <jansson.h>
+END
+
+# And what is right must not be reported.
+rm -rf "$tmp/tree"
+mkdir -p "$tmp/tree"/{client,daemon/net,kernels/cpu}
+printf '#include <%s>\n' ev.h stdint.h sys/socket.h >"$tmp/tree/daemon/net/a.c"
+printf '#include "%s"\n' config.h daemon/sched/job.h client/wire.h \
+    >>"$tmp/tree/daemon/net/a.c"
+printf '#include "%s"\n' kernels/quant.h kernels/cpu/pool.h \
+    >"$tmp/tree/kernels/cpu/a.c"
+if ! check_tree "$tmp/tree"; then
+    echo "a tree without violations was refused"
+    status=1
+fi
+exit "$status"
