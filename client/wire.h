@@ -4,11 +4,255 @@
 #define STEPD_CLIENT_WIRE_H
 
 /*
- * THE PROTOCOL. (The file-top specification of frames, hello, requests, events,
- * codes and limits belongs here: design.md section 3 in full.)
+ * THE PROTOCOL between stepd and its clients, version 1. This comment is the
+ * specification: a client can be written from it alone (tests/e2e/client.py
+ * was). `describe` returns the same tables at run time.
  *
- * This header is used by the daemon and by libstepclient; it is linked into
- * both and exported by neither. wire.c is pure: no I/O, no logging, no clock.
+ * 1. FRAMES
+ *
+ * The transport is a Unix stream socket. Both directions carry frames:
+ *
+ *     u32 big-endian n, 1 <= n <= max_frame | n bytes: one msgpack map
+ *
+ * with string keys and nothing after the map. From client to daemon the limit
+ * is max_frame_hello (4 KiB) until hello was answered, and max_frame (16 MiB)
+ * from then on; from daemon to client it is always max_frame.
+ *
+ *   - str is valid UTF-8 (no surrogates, no overlong forms; NUL is fine). Raw
+ *     bytes are bin.
+ *   - Any integer encoding of a value is accepted, and an integer where a float
+ *     is expected; never a float for an integer. float 32 and float 64 are
+ *     both fine; NaN and the infinities are not.
+ *   - nil means: this key is absent.
+ *   - No ext types (timestamps included). No key twice in one map, at any
+ *     depth. At most max_depth (32) containers inside each other, the frame's
+ *     map being the first; at most max_values (2^20) values in a frame, keys
+ *     counted.
+ *
+ * A length of 0 or over the limit, and a body that is not well-formed msgpack
+ * (cut short, a count that the bytes left cannot hold, byte 0xc1) or not a map
+ * is `bad_frame`: the daemon says so under id 0 and closes. Every other breach
+ * is `bad_request`, under the request's id where that could be read and under
+ * id 0 otherwise, and the connection goes on. Bytes of a frame that stays
+ * unfinished count against a per-uid cap; frame_timeout after its first byte
+ * the connection is closed with `bad_frame`.
+ *
+ * 2. HELLO
+ *
+ * The client speaks first:
+ *
+ *     {op: "hello", id: 1, version_min: 1, version_max: 1,
+ *      client_name: "stepctl 0.1.0", features: []}
+ *
+ * and the daemon answers one event, which also ends the request:
+ *
+ *     {id: 1, event: "hello", version: 1, version_min: 1, version_max: 1,
+ *      server_version: "0.1.0", served_model_name: "step-tiny",
+ *      features: ["op.generate", "key.temperature", ...],
+ *      limits: {max_frame: 16777216, ...}}
+ *
+ * version is the highest that both speak. Without one the daemon answers error
+ * `version`, whose event has version_min and version_max too, and closes. That
+ * is looked at before any other key of hello, so that an old daemon can answer
+ * a new client. Any other op before hello is `bad_request` and the connection
+ * is closed; a second hello is `bad_request` and it goes on.
+ *
+ * features says what this daemon takes: "op.NAME" for an op, "key.NAME" for a
+ * request key, other words as they come (clients skip those they do not know).
+ * A key of a later version is announced in this way and a client must not send
+ * one that is not: the daemon would refuse it. limits has every limit by name,
+ * those of section 8 and the configured ones.
+ *
+ * 3. REQUESTS
+ *
+ *     {op: "generate", id: 7, messages: [...], temperature: 0.6, ...}
+ *
+ * id is any u64 but 0, unique among the connection's requests in flight. One
+ * that is in flight already is `bad_request` under id 0 with detail "id", and
+ * the running request does not notice. An unknown, duplicate, wrongly typed or
+ * out-of-range key, and one that the op does not take, is `bad_request` with
+ * the key in detail: a typo must not quietly change an answer. Keys that begin
+ * with x_ are ignored, at the top only. A key or op that this protocol names
+ * but this daemon cannot serve yet is `unsupported`, an op that it does not
+ * name is `unknown_op`.
+ *
+ * Several requests may be in flight (max_in_flight; more are `busy`). Their
+ * events are interleaved; the order of events of one request is kept. End of
+ * file on read means that the client is gone: all its requests are cancelled
+ * (there is no half-close).
+ *
+ * The ops, with the keys that they need (*) or take beside op and id:
+ *
+ *   hello       *version_min *version_max client_name features
+ *   ping        is answered at once, also while loading:
+ *               done {state}
+ *   describe    done {protocol, ops, keys, events, codes, limits}: section 7
+ *   generate    one of *messages *prompt; tools tool_choice reasoning_effort
+ *               thinking (these four with messages only); temperature top_p
+ *               top_k min_p repetition_penalty presence_penalty
+ *               frequency_penalty seed max_tokens stop logprobs want_ids
+ *               drafts priority timeout_ms wait tenant; session append;
+ *               min_tokens stop_ids ignore_eos include_stop logit_bias
+ *               bad_words response_format max_reasoning_tokens logprobs_mode
+ *               prompt_logprobs want_bytes
+ *   cancel      one of *target *job; done {cancelled: n}. target is the id of
+ *               an own request on this connection, job a number from
+ *               `accepted` or status, of the own uid (admins: of anyone). The
+ *               cancelled request ends with done, finish_reason "cancelled";
+ *               a target or job that is not running is `not_found`.
+ *   tokenize    *prompt special; part {ids}..., done {count}
+ *   detokenize  *ids; part {text}..., done {}
+ *   render      *messages tools reasoning_effort thinking
+ *               add_generation_prompt want_ids; part {text} or part {ids},
+ *               done {}. Text is without BOS, ids have it once, first.
+ *   score       *prompt special tenant priority timeout_ms wait
+ *   status      done {state, served_model_name, server_version, uptime_ms,
+ *               load {done, total} (bytes), ...}; non-admins see their own
+ *               jobs and totals only
+ *   metrics     part {text}..., done {}: Prometheus text
+ *   session_list, session_pin *session, session_unpin *session,
+ *   session_save *session, session_restore *session, session_drop *session,
+ *   session_fork *session *to; all with tenant and wait
+ *   drain       off; admins only
+ *   reload      admins only
+ *
+ * The keys (type, range, default, meaning) are the table in wire_table.c and
+ * what describe prints:
+ *
+ *   op                  str
+ *   id                  int 1..2^64-1
+ *   version_min, _max   int 1..65535
+ *   client_name         str, at most 128 bytes: for the log
+ *   features            list of str: what the client knows; not used yet
+ *   messages            list of maps, as in the OpenAI chat API: {role,
+ *                       content, ...}; key order is kept into the prompt
+ *   tools               list of maps, as there
+ *   tool_choice         str or map, as there
+ *   reasoning_effort    "low" | "medium" | "high"; absent: nothing in the
+ *                       prompt
+ *   thinking            bool, true: the answer begins with reasoning
+ *   prompt              str or bin: raw text, BOS is put before it unless it
+ *                       begins with it (not by tokenize)
+ *   special             bool, false: names of control tokens in prompt are
+ *                       those tokens
+ *   add_generation_prompt  bool, true
+ *   want_ids            bool, false: token ids in deltas and from render
+ *   ids                 list of int 0..2^31-1
+ *   temperature         float 0..100, 1; 0 is greedy
+ *   top_p               float above 0, to 1; 1
+ *   min_p               float 0..1, 0 (off)
+ *   top_k               int 0..2^31-1, 0 (off)
+ *   repetition_penalty  float 0.01..100, 1 (off)
+ *   presence_penalty, frequency_penalty  float -2..2, 0 (off)
+ *   seed                int 0..2^64-1; absent: drawn and reported in done
+ *   max_tokens          int 1..2^31-1; absent: what fits
+ *   stop                list of at most max_stops str of 1..max_stop_bytes
+ *                       bytes
+ *   logprobs            int 0..20: logprobs of the tokens drawn with so many
+ *                       alternatives; absent: none
+ *   drafts              int 0..3; absent: the engine's choice
+ *   priority            int -10..10, 0; higher first
+ *   timeout_ms          int 0..2^53, 0 (none): from acceptance, queueing
+ *                       included
+ *   wait                bool, true; false: `busy` instead of waiting for a
+ *                       daemon that still loads
+ *   target, job         int 1..2^64-1
+ *   session, to, tenant name: 1..64 of A-Z a-z 0-9 . _ - without a leading dot
+ *   append              bool, false: messages follow those of the session
+ *   off                 bool, false: end the drain
+ *   response_format     map: what the answer must fit
+ *   logit_bias          map of token id (str) to float
+ *   bad_words           list of str
+ *   stop_ids            list of int
+ *   min_tokens          int 0..2^31-1, 0
+ *   ignore_eos, include_stop, want_bytes  bool, false
+ *   max_reasoning_tokens  int 0..2^31-1; absent: no limit
+ *   logprobs_mode       "raw" | "sampled"
+ *   prompt_logprobs     int 0..20
+ *
+ * 4. EVENTS
+ *
+ *     {id: 7, event: "delta", kind: "content", text: "Hel"}
+ *
+ * id is that of the request, 0 when the event is about none. Exactly one `done`
+ * or `error` ends each request (for hello: `hello` or `error`). Clients skip
+ * unknown keys and unknown events.
+ *
+ *   hello     section 2
+ *   accepted  {job, queue_position, prompt_tokens}: once, first, for generate
+ *             and score; job is unique in this run of the daemon. The other
+ *             ops may send it.
+ *   progress  {done, total, cached}: prompt tokens; at most 4 a second while
+ *             queued or in prefill
+ *   delta     {kind: "content" | "reasoning" | "tool_call", text, ids,
+ *             logprobs}: text is str (bin only with want_bytes) and may be
+ *             absent or empty; ids (want_ids) is a list of int; the id that
+ *             stopped the answer is in the last delta's ids and never in its
+ *             text. logprobs (when asked) is a list of {id, logprob, bytes
+ *             (bin: the token's exact bytes), top: [{id, logprob, bytes}]}, one
+ *             for each token, not always in the delta that has its text.
+ *   part      {text} or {ids}: the next piece of a long result. text is str,
+ *             or bin for all pieces where the whole is not UTF-8. No event
+ *             exceeds max_frame.
+ *   done      {finish_reason: "stop" | "length" | "tool_calls" | "cancelled" |
+ *             "timeout", usage {prompt_tokens, cached_tokens,
+ *             completion_tokens, reasoning_tokens, drafted, accepted}, seed,
+ *             timings {queue_ms, prefill_ms, decode_ms}}; of the other ops as
+ *             section 3 says
+ *   error     {code, message, detail, retry_ms}: code is a word of section 5,
+ *             message is for people, detail (where it helps) the key or name
+ *             in question, retry_ms (with busy) when to try again
+ *
+ * state is "loading", "ready", "draining", "failed" or "stopped".
+ *
+ * 5. CODES (clients treat unknown ones as `internal`)
+ *
+ *   bad_frame     framing or msgpack is broken; the connection is closed
+ *   bad_request   the request is wrong: detail names the key
+ *   unknown_op    no such op
+ *   version       no common protocol version; the connection is closed
+ *   denied        this user may not do that
+ *   busy          a queue or quota is full; retry_ms
+ *   too_long      prompt, or prompt and max_tokens, over the limit named
+ *   not_found     no such job, session ...
+ *   no_memory     memory for this request could not be had
+ *   unsupported   a known key, value or op that this daemon does not have
+ *   unavailable   the model is not there: failed to load, stopped
+ *   draining      the daemon takes no new work
+ *   corrupt       weights or a saved session changed under us
+ *   internal      our fault; the log has more
+ * (The library adds `disconnected`, which is never sent.)
+ *
+ * 6. FLOW
+ *
+ * A client that does not read slows itself only: over the soft output limit its
+ * generations pause (cancel is still heard), over the hard one the daemon stops
+ * reading from it too, and after slow_client_timeout closes it. While the model
+ * loads, hello, ping, describe, status, metrics and cancel are answered;
+ * generate and the rest wait in the bounded queue, or get `busy` with retry_ms
+ * when they carry wait: false. A failed load is `unavailable`.
+ *
+ * 7. DESCRIBE
+ *
+ *   done {protocol: 1,
+ *         ops:    [{name, supported, needs: [key...], takes: [key...], doc}],
+ *         keys:   [{name, supported, type, min, max, above (exclusive min),
+ *                   values: [str...], max_bytes, max_items, default, ops:
+ *                   [op...], doc}],      absent where it has no meaning
+ *         events: [{name, keys: [str...], doc}],
+ *         codes:  [{name, doc}],
+ *         limits: [{name, value, doc}]}
+ *
+ * 8. TO CHANGE THE PROTOCOL
+ *
+ * A new key: one row in wire_table.c, one field in struct wire_request, one
+ * line above, a line in stepd-protocol(7). It is announced in hello by itself.
+ * What old clients would misread: raise WIRE_VERSION_MAX, and WIRE_VERSION_MIN
+ * only when the old way is gone.
+ *
+ * This header is used by the daemon and by libstepclient; the code behind it is
+ * linked into both and exported by neither. It is pure: no I/O, no logging, no
+ * clock, no locale, any thread.
  */
 
 #include <stdbool.h>
@@ -19,16 +263,20 @@
 #define WIRE_VERSION_MAX 1
 
 /* Limits; hello reports every one of them. */
-#define WIRE_MAX_FRAME (16u << 20)
-#define WIRE_MAX_FRAME_HELLO 4096u /* before hello */
-#define WIRE_MAX_DEPTH 32
-#define WIRE_MAX_STOPS 16
-#define WIRE_MAX_STOP_BYTES 256
-#define WIRE_MAX_LOGPROBS 20
-#define WIRE_MAX_DRAFTS 3
-#define WIRE_MAX_SESSION 64
-#define WIRE_MAX_TENANT 64
-#define WIRE_MAX_IN_FLIGHT 64 /* requests a connection */
+#define WIRE_HEADER_SIZE     4 /* the length before each body */
+#define WIRE_MAX_FRAME       (16u << 20)
+#define WIRE_MAX_FRAME_HELLO 4096u /* client to daemon, before hello */
+#define WIRE_MAX_DEPTH       32
+#define WIRE_MAX_VALUES      (1u << 20) /* msgpack-c takes 24 bytes for each */
+#define WIRE_MAX_STOPS       16
+#define WIRE_MAX_STOP_BYTES  256
+#define WIRE_MAX_LOGPROBS    20
+#define WIRE_MAX_DRAFTS      3
+#define WIRE_MAX_SESSION     64
+#define WIRE_MAX_TENANT      64
+#define WIRE_MAX_CLIENT_NAME 128
+#define WIRE_MAX_IN_FLIGHT   64         /* requests a connection */
+#define WIRE_PART_BYTES      (1u << 20) /* payload of one part, about */
 
 enum wire_op {
     WIRE_HELLO,
@@ -75,60 +323,81 @@ enum wire_code {
     WIRE_E_INTERNAL = -14,
     WIRE_E_DISCONNECTED = -15 /* added by the library, never sent */
 };
-const char *wire_code_name(int code); /* "bad_frame" ...; "internal" if unknown */
+const char *wire_code_name(
+    int code); /* "bad_frame" ...; "internal" if unknown */
 int wire_code_find(const char *word, size_t n); /* unknown: WIRE_E_INTERNAL */
 
-/* A growing output buffer; err is sticky: check once at the end. */
+/* The request keys, in the order of the table. */
+enum wire_key {
+    WIRE_K_OP,
+    WIRE_K_ID,
+    WIRE_K_VERSION_MIN,
+    WIRE_K_VERSION_MAX,
+    WIRE_K_CLIENT_NAME,
+    WIRE_K_FEATURES,
+    WIRE_K_MESSAGES,
+    WIRE_K_TOOLS,
+    WIRE_K_TOOL_CHOICE,
+    WIRE_K_REASONING_EFFORT,
+    WIRE_K_THINKING,
+    WIRE_K_PROMPT,
+    WIRE_K_SPECIAL,
+    WIRE_K_ADD_GENERATION_PROMPT,
+    WIRE_K_WANT_IDS,
+    WIRE_K_IDS,
+    WIRE_K_TEMPERATURE,
+    WIRE_K_TOP_P,
+    WIRE_K_MIN_P,
+    WIRE_K_TOP_K,
+    WIRE_K_REPETITION_PENALTY,
+    WIRE_K_PRESENCE_PENALTY,
+    WIRE_K_FREQUENCY_PENALTY,
+    WIRE_K_SEED,
+    WIRE_K_MAX_TOKENS,
+    WIRE_K_STOP,
+    WIRE_K_LOGPROBS,
+    WIRE_K_DRAFTS,
+    WIRE_K_PRIORITY,
+    WIRE_K_TIMEOUT_MS,
+    WIRE_K_WAIT,
+    WIRE_K_TARGET,
+    WIRE_K_JOB,
+    WIRE_K_SESSION,
+    WIRE_K_TO,
+    WIRE_K_TENANT,
+    WIRE_K_APPEND,
+    WIRE_K_OFF,
+    WIRE_K_RESPONSE_FORMAT,
+    WIRE_K_LOGIT_BIAS,
+    WIRE_K_BAD_WORDS,
+    WIRE_K_STOP_IDS,
+    WIRE_K_MIN_TOKENS,
+    WIRE_K_IGNORE_EOS,
+    WIRE_K_INCLUDE_STOP,
+    WIRE_K_WANT_BYTES,
+    WIRE_K_MAX_REASONING_TOKENS,
+    WIRE_K_LOGPROBS_MODE,
+    WIRE_K_PROMPT_LOGPROBS,
+    WIRE_N_KEYS
+};
+const char *wire_key_name(enum wire_key key);
+
+/* ---- buffers ---------------------------------------------------------- */
+
+/* A growing output buffer; err is sticky: check once at the end. A frame is
+ * appended whole or not at all: after an error n is what it was before it. */
 struct wire_buf {
     uint8_t *p;
     size_t n, cap, max;
-    int err; /* 0 or -ENOMEM, -E2BIG (max reached) */
+    int err; /* 0 or -ENOMEM, -E2BIG (max or max_frame reached) */
 };
 void wire_buf_init(struct wire_buf *b, size_t max);
 void wire_buf_finish(struct wire_buf *b);
 
-/* A value out of a checked frame: string, bytes, number ... */
+/* A string out of a frame. */
 struct wire_str {
     const char *p; /* NULL: absent */
     size_t n;
-};
-
-/* One decoded request. All pointers live as long as it does. Absent keys hold
- * the defaults of design.md section 2; `has` has bit (1 << key) set for each key
- * that was present. */
-struct wire_request {
-    enum wire_op op;
-    uint64_t id;
-    uint64_t has; /* enum wire_key bits */
-    /* hello */
-    uint64_t version_min, version_max;
-    struct wire_str client_name;
-    /* generate, tokenize, render, score */
-    struct wire_str messages; /* JSON text made from the msgpack list */
-    struct wire_str tools;    /* JSON text */
-    struct wire_str tool_choice;
-    struct wire_str prompt; /* str or bin, NUL allowed */
-    bool prompt_is_bin;
-    int32_t *ids; /* detokenize */
-    size_t n_ids;
-    struct wire_str reasoning_effort; /* "low"... or absent */
-    bool thinking, add_generation_prompt, special, want_ids;
-    double temperature, top_p, min_p;
-    double repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, max_tokens, logprobs, drafts, priority;
-    uint64_t seed, timeout_ms;
-    bool wait; /* false: busy instead of queueing while not ready */
-    struct wire_str stop[WIRE_MAX_STOPS];
-    int n_stops;
-    struct wire_str session;
-    bool append;
-    struct wire_str tenant;
-    /* cancel: exactly one of them */
-    uint64_t target; /* own request id */
-    uint64_t job;
-    /* session_fork, drain, status ... */
-    struct wire_str to;
-    bool off;
 };
 
 /* What is wrong with a frame, for the error event. */
@@ -136,25 +405,95 @@ struct wire_error {
     int code;
     uint64_t id; /* of the request when it could be read, else 0 */
     char message[256];
-    char detail[128]; /* the key */
+    char detail[128]; /* the key, or "" */
 };
 
+/* The length in a frame's header: the body size, 1..max, or WIRE_E_BAD_FRAME
+ * with err filled. */
+int wire_frame_size(const uint8_t header[WIRE_HEADER_SIZE], uint32_t max,
+                    struct wire_error *err);
+
+/* ---- client to daemon --------------------------------------------------- */
+
+/* One decoded request. All pointers live as long as it does. Absent keys hold
+ * the defaults of section 3; ask wire_has where presence matters. Text is
+ * followed by a NUL that n does not count. */
+struct wire_request {
+    enum wire_op op;
+    uint64_t id;
+    uint64_t has; /* bit (1 << enum wire_key) */
+    /* hello */
+    uint64_t version_min, version_max;
+    uint64_t version; /* the one to speak: highest common */
+    struct wire_str client_name;
+    /* generate, tokenize, render, score */
+    struct wire_str messages;    /* JSON text made from the msgpack list */
+    struct wire_str tools;       /* JSON text */
+    struct wire_str tool_choice; /* JSON text */
+    struct wire_str prompt;      /* str or bin, NUL allowed */
+    bool prompt_is_bin;
+    int32_t *ids; /* detokenize */
+    size_t n_ids;
+    struct wire_str reasoning_effort; /* "low" ... or absent */
+    bool thinking, add_generation_prompt, special, want_ids;
+    double temperature, top_p, min_p;
+    double repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k;
+    int64_t max_tokens; /* 0: what fits */
+    int64_t logprobs;   /* -1: none */
+    int64_t drafts;     /* -1: the engine's choice */
+    int64_t priority;
+    uint64_t seed; /* drawn by the daemon unless wire_has(r, WIRE_K_SEED) */
+    uint64_t timeout_ms; /* 0: none */
+    bool wait;           /* false: busy instead of queueing while not ready */
+    struct wire_str stop[WIRE_MAX_STOPS];
+    size_t n_stops;
+    struct wire_str session;
+    bool append;
+    struct wire_str tenant;
+    /* cancel: exactly one of them is not 0 */
+    uint64_t target; /* own request id */
+    uint64_t job;
+    /* session_fork, drain */
+    struct wire_str to;
+    bool off;
+};
+
+static inline bool wire_has(const struct wire_request *r, enum wire_key k)
+{
+    return (r->has >> k) & 1;
+}
+
 /* Body of one frame (without the length) to a request. Checks everything that
- * design.md section 3 demands of frames, types, unknown and duplicate keys
- * and ranges. 0 or a WIRE_E_ code with err filled; WIRE_E_BAD_FRAME means the
- * connection cannot go on. */
+ * sections 1-3 demand of one frame: form, types, unknown and duplicate keys,
+ * ranges, needed keys, overlap of versions. 0 or a WIRE_E_ code with err
+ * filled. The caller closes the connection after WIRE_E_BAD_FRAME and
+ * WIRE_E_VERSION, answers under err.id, and knows what one frame does not tell:
+ * an err.id that is in flight on this connection must be answered under id 0,
+ * or the running request would look ended. */
 int wire_decode_request(const uint8_t *body, size_t n,
                         struct wire_request **ret, struct wire_error *err);
-void wire_request_destroy(struct wire_request *r);
+void wire_request_destroy(struct wire_request *r); /* NULL is fine */
 
-/* ---- daemon to client: each appends one whole frame to b ---- */
+/* ---- daemon to client: each appends one whole frame to b ----------------
+ * All return 0 or -errno, which b->err holds too. Text that is not UTF-8 goes
+ * out as bin whatever the flag says: str is a promise. */
+
+struct wire_limit {
+    const char *name;
+    uint64_t value;
+    const char *doc;
+};
 
 struct wire_limits_now { /* what hello reports beside the constants */
-    const char *server_version, *model;
+    const char *server_version;
+    const char *model; /* served_model_name; NULL while unknown */
     int max_model_len; /* 0 while loading */
-    uint64_t max_prompt_bytes, max_in_flight;
-    const char *const *features;
+    uint64_t max_prompt_bytes, max_in_flight; /* 0: not reported / constant */
+    const char *const *features; /* beside the ops and keys of the tables */
     int n_features;
+    const struct wire_limit *extra; /* configured ones: frame_timeout_ms ... */
+    int n_extra;
 };
 int wire_put_hello(struct wire_buf *b, uint64_t id,
                    const struct wire_limits_now *l);
@@ -166,11 +505,12 @@ int wire_put_progress(struct wire_buf *b, uint64_t id, int done, int total,
 struct wire_logprob {
     int32_t id;
     double logprob;
-    const char *bytes;
+    const char *bytes; /* NULL: not sent */
     size_t n_bytes;
     int n_top;
     const int32_t *top_id;
     const float *top_logprob;
+    const struct wire_str *top_bytes; /* NULL: not sent */
 };
 struct wire_delta {
     const char *kind; /* content, reasoning, tool_call */
@@ -183,9 +523,10 @@ struct wire_delta {
     int n_logprobs;
 };
 int wire_put_delta(struct wire_buf *b, uint64_t id, const struct wire_delta *d);
-/* Long results: `part` events, each under max_frame. key: "ids" or "text". */
+/* Long results: as many `part` events as it takes, none for n = 0. All or none
+ * of them are appended. */
 int wire_put_part_ids(struct wire_buf *b, uint64_t id, const int32_t *ids,
-                      int n);
+                      size_t n);
 int wire_put_part_text(struct wire_buf *b, uint64_t id, const char *text,
                        size_t n, bool bytes);
 struct wire_done {
@@ -196,24 +537,36 @@ struct wire_done {
     double queue_ms, prefill_ms, decode_ms;
 };
 int wire_put_done(struct wire_buf *b, uint64_t id, const struct wire_done *d);
+/* detail may be NULL or ""; retry_ms 0: not sent. */
 int wire_put_error(struct wire_buf *b, uint64_t id, int code,
                    const char *message, const char *detail, uint64_t retry_ms);
 
-/* A flat or nested map built key by key, for status and the like:
- * wire_map_begin, wire_map_*..., wire_map_end; counts are patched at the end. */
+/* A map built key by key, for status and the like: begin, keys, end; counts are
+ * patched at the end. Inner maps and lists are opened, filled and closed before
+ * the outer one goes on. Errors stick to b; end returns them. */
 struct wire_map {
     struct wire_buf *b;
     size_t frame_at, count_at;
     uint32_t count;
 };
+void wire_map_begin_event(struct wire_map *m, struct wire_buf *b, uint64_t id,
+                          const char *event);
 void wire_map_begin_done(struct wire_map *m, struct wire_buf *b, uint64_t id);
-void wire_map_end(struct wire_map *m);
+int wire_map_end(struct wire_map *m);
 void wire_map_str(struct wire_map *m, const char *key, const char *s);
+void wire_map_strn(struct wire_map *m, const char *key, const char *s,
+                   size_t n); /* bin where s is not UTF-8 */
+void wire_map_bin(struct wire_map *m, const char *key, const void *p, size_t n);
 void wire_map_uint(struct wire_map *m, const char *key, uint64_t v);
 void wire_map_int(struct wire_map *m, const char *key, int64_t v);
 void wire_map_real(struct wire_map *m, const char *key, double v);
 void wire_map_bool(struct wire_map *m, const char *key, bool v);
 void wire_map_open(struct wire_map *m, const char *key, struct wire_map *ret);
+void wire_map_open_list(struct wire_map *m, const char *key,
+                        struct wire_map *ret);
+void wire_list_open(struct wire_map *list, struct wire_map *ret); /* a map */
+void wire_list_str(struct wire_map *list, const char *s);
+void wire_list_int(struct wire_map *list, int64_t v);
 void wire_map_close(struct wire_map *inner);
 
 #endif
