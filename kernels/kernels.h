@@ -41,16 +41,17 @@
 extern "C" {
 #endif
 
-#define KERN_PAGE_TOK 64   /* tokens a KV page */
+#define KERN_PAGE_TOK 64 /* tokens a KV page */
 #define KERN_HEAD_DIM 128
-#define KERN_MAX_PARTS 4   /* weights that share one input in linear */
-#define KERN_MAX_TOP 20    /* alternatives a row in logprobs */
+#define KERN_MAX_PARTS 4 /* weights that share one input in linear */
+#define KERN_MAX_TOP 20  /* alternatives a row in logprobs */
 #define KERN_MAX_DRAFTS 3
-#define KERN_MAX_TOPK 16   /* experts a row */
+#define KERN_CARRY 4     /* newest outputs a sequence keeps of a level (MTP) */
+#define KERN_MAX_TOPK 16 /* experts a row */
 
 struct kern;        /* an opened backend */
 struct kern_buf;    /* device memory */
-struct kern_weight; /* a matrix, or one matrix an expert; layout is the backend's */
+struct kern_weight; /* a matrix, or one an expert; layout is the backend's */
 
 /* An address on the device. buf NULL means absent where a field allows it. */
 struct kern_ptr {
@@ -65,11 +66,11 @@ struct kern_rows {
 };
 
 enum kern_dtype {
-    KERN_BF16,      /* plane 0: [rows][cols] */
-    KERN_F32,       /* plane 0: [rows][cols] */
-    KERN_MXFP4,     /* planes 0 nibbles, 1 E8M0 scales a 32-block (quant.h) */
-    KERN_FP8_B128,  /* planes 0 e4m3, 1 F32 scales a 128x128 block */
-    KERN_NVFP4,     /* planes 0 nibbles, 1 e4m3 scales a 16-block, 2 F32 factor */
+    KERN_BF16,     /* plane 0: [rows][cols] */
+    KERN_F32,      /* plane 0: [rows][cols] */
+    KERN_MXFP4,    /* planes 0 nibbles, 1 E8M0 scales a 32-block (quant.h) */
+    KERN_FP8_B128, /* planes 0 e4m3, 1 F32 scales a 128x128 block */
+    KERN_NVFP4, /* planes 0 nibbles, 1 e4m3 scales a 16-block, 2 F32 factor */
     KERN_NVFP4_DIV, /* the same, plane 2 divides */
     KERN_N_DTYPES
 };
@@ -107,7 +108,8 @@ struct kern_embed_args {
     struct kern_ptr out;             /* f32 [R][D] */
 };
 
-/* out[dst[i]] = x[src[i]]; dst absent means i; src[i] < 0 skips. f32 rows. */
+/* out[dst[i]] = x[src[i]]; dst absent means i; src[i] < 0 skips. f32 rows. out
+ * may be x where no row is both read and written. */
 struct kern_gather_args {
     struct kern_rows rows;
     int width;           /* elements a row */
@@ -117,7 +119,8 @@ struct kern_gather_args {
     struct kern_ptr out; /* f32 [..][width] */
 };
 
-/* x += delta (if given); y = x / rms(x) * (1 + w). The sum is stored back. */
+/* x += delta (if given); y = x / rms(x) * (1 + w). The sum is stored back. Only
+ * the sum is made where neither out nor out_f32 is given (w may be NULL). */
 struct kern_norm_args {
     struct kern_rows rows;
     int width;
@@ -174,23 +177,25 @@ struct kern_qkv_args {
     struct kern_rows rows;
     struct kern_slots at;
     struct kern_kv kv;
-    int n_head;    /* H */
+    int n_head; /* H */
     float eps;
     int pos_shift; /* 0 in the trunk, -k in MTP module k */
     int n_freq;
-    struct kern_ptr freq;            /* f32[n_freq] inverse frequencies */
+    struct kern_ptr freq;             /* f32[n_freq] inverse frequencies */
     const struct kern_weight *q_norm; /* [1][128] */
     const struct kern_weight *k_norm; /* [1][128] */
-    struct kern_ptr q;               /* f32 [R][H][128] */
-    struct kern_ptr k;               /* f32 [R][G][128] */
-    struct kern_ptr v;               /* f32 [R][G][128] */
-    struct kern_ptr q_out;           /* bf16 [R][H][128] */
+    struct kern_ptr q;                /* f32 [R][H][128] */
+    struct kern_ptr k;                /* f32 [R][G][128] */
+    struct kern_ptr v;                /* f32 [R][G][128] */
+    struct kern_ptr q_out;            /* bf16 [R][H][128] */
 };
 
 /* Causal attention of every row over its own sequence's slots u with
  * max(low, slot - window + 1) <= u <= slot (window 0: no bound), softmax in
  * F32, times sigmoid(gate) a head. Prefill, decode and verification rows of
- * many sequences in one call. Scale 128^-1/2. */
+ * many sequences in one call. Scale 128^-1/2. Query head h reads KV head
+ * h / (H / G). What a masked slot holds (NaN in debug builds) must not show: it
+ * is left out, not multiplied by zero. */
 struct kern_attn_args {
     struct kern_rows rows;
     struct kern_slots at;
@@ -219,8 +224,10 @@ struct kern_groups {
     struct kern_ptr pair; /* int32[R * T] */
 };
 
-/* p = sigmoid(x w^T) in F32; picks the T largest p + bias (ties: lowest id);
- * weights p, divided by (their sum + 1e-20) when renorm, times scale. */
+/* p = sigmoid(x w^T) in F32; picks the T largest p + bias (ties: lowest id; a
+ * NaN counts as the smallest, so that sel always holds T different experts);
+ * weights p, divided by (their sum, in the order of sel, + 1e-20) when renorm,
+ * times scale. */
 struct kern_router_args {
     struct kern_rows rows;
     int n_expert; /* E */
@@ -260,21 +267,22 @@ struct kern_expert_down_args {
 
 /* What a logits row asks of the sampler; device memory, filled by the host. */
 struct kern_sample_row {
-    float temperature; /* 0: greedy */
+    float temperature; /* 0 (or under SAMPLE_MIN_TEMPERATURE): greedy */
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
-    float beta;        /* drafts: scale on log q before the noise; else 1 */
+    float beta;        /* scales z before the noise: 1; proposals: as tuned,
+                        * 0 = without noise (greedy) */
     int32_t top_k;     /* 0: off */
-    int32_t n_top;     /* alternatives wanted in logprobs, 0..KERN_MAX_TOP */
+    int32_t n_top;     /* alternatives in logprobs, 0..KERN_MAX_TOP; -1: no
+                        * logprobs at all (logprob is NaN) */
     uint64_t seed;
-    int64_t position; /* 0-based index of the drawn token, BOS = 0 */
     float repetition; /* 1: off */
     float presence;   /* 0: off */
     float frequency;  /* 0: off */
     int32_t pen_off;  /* first entry of this row in pen */
-    int32_t pen_n;
+    int32_t pen_n;    /* entries, ids all different */
     int32_t mask;     /* line of masks, -1: none */
-    int32_t draft;    /* 1: a proposal: no logprobs; noise only if beta > 0 */
+    int32_t given;    /* >= 0: draws nothing, scores this id; -1: draws */
     int32_t pad;
 };
 
@@ -284,83 +292,114 @@ struct kern_penalty {
     int32_t count; /* times drawn so far; 0: in the prompt only */
 };
 
+/* id of a row that could not be drawn. */
+#define KERN_DRAW_NONFINITE (-1) /* a logit is NaN or infinite */
+#define KERN_DRAW_MASKED (-2)    /* the mask allows nothing */
+
 struct kern_sample_out {
-    int32_t id;     /* -1: the row's logits are not finite */
-    float logprob;  /* raw log-softmax of id */
+    int32_t id;    /* drawn or given; negative: KERN_DRAW_* */
+    float logprob; /* raw log-softmax of id */
     int32_t n_top;
     int32_t pad;
     int32_t top_id[KERN_MAX_TOP]; /* descending logprob, ties lowest id */
     float top_logprob[KERN_MAX_TOP];
 };
 
-/* Draws one token a row as kernels/sample.h specifies: penalties, mask,
- * temperature, top-k, top-p, min-p, then Gumbel-max with counter noise. */
+/* Draws one token a row as kernels/sample.h specifies, to the bit: penalties,
+ * mask, temperature, top-k, top-p, min-p, then Gumbel-max with counter noise.
+ */
 struct kern_sample_args {
     struct kern_rows rows;
     int vocab;              /* V: ids that may be drawn */
     int stride;             /* elements a logits row, >= vocab */
     struct kern_ptr logits; /* f32 [R][stride] */
     struct kern_ptr params; /* struct kern_sample_row [R] */
+    struct kern_ptr pos;    /* int32[R] index of the drawn token, BOS = 0 */
     struct kern_ptr pen;    /* struct kern_penalty [] or absent */
-    struct kern_ptr masks;  /* uint32 [..][ceil(V/32)] or absent, bit = may */
+    struct kern_ptr masks;  /* uint32 [..][ceil(V/32)] or absent, bit = may:
+                             * id i is bit i % 32 of word i / 32 */
     struct kern_ptr out;    /* struct kern_sample_out [R] */
 };
 
-/* Verification. Span i drew tokens at logits rows row0[i] ..; the draft that
+/* Verification. Span i drew tokens at sampled rows row0[i] ..; the draft that
  * was fed after position j is accepted exactly when it equals the token drawn
  * there. n_accept[i] = length of the accepted prefix; next[i] = the token drawn
  * after it (the correction or the bonus). row0[i] < 0: the span draws nothing,
  * n_accept = 0, next = -1. */
 struct kern_accept_args {
     int n_spans;
+    int n_sampled;            /* rows of sampled */
     struct kern_ptr row0;     /* int32[n] */
     struct kern_ptr n_draft;  /* int32[n] */
     struct kern_ptr draft;    /* int32[n][KERN_MAX_DRAFTS] */
-    struct kern_ptr sampled;  /* struct kern_sample_out [..] */
+    struct kern_ptr sampled;  /* struct kern_sample_out [n_sampled] */
     struct kern_ptr n_accept; /* int32[n], written */
     struct kern_ptr next;     /* int32[n], written */
 };
 
-/* One span's part in the pass of module k; filled by the host at submit,
- * completed on the device from the accept counts. Slots: design.md 4.3. */
+/*
+ * One span's part in the passes of the MTP modules (slots: design.md 4.3).
+ * Filled by the host at submit, when it cannot know how many drafts will be
+ * accepted; kern_mtp_rows completes it on the device. With L = pos + n_sure +
+ * n_accept, the tokens committed after this step, module k computes slots
+ *   first = max(low[k], min(end[k], L))  ..  limit - 1,
+ *   limit = depth >= k ? L + k : L
+ * (none where limit <= first): everything committed that it lacks and, where
+ * it is to propose, k slots more. Slot s embeds t_s (the step's own ids below
+ * L, next at L, draft s - L past it) and takes the level below (k = 1: the
+ * trunk) at slot s - 1.
+ */
 struct kern_mtp_span {
-    int32_t seq;         /* line of the page tables */
-    int32_t row0;        /* first trunk row of the span in this step */
-    int32_t pos;         /* its slot */
-    int32_t n_sure;      /* trunk rows that are no drafts */
-    int32_t first;       /* first missing slot of this module */
-    int32_t below_first; /* slot of the level below's first row in this step */
-    int32_t carry;       /* row of its slot below_first - 1 in the level below's
-                          * buffer; slot below_first - 2 lies at carry + 1 */
-    int32_t draw;        /* 1: slots L .. L+k-1 are wanted too (drafting) */
+    int32_t row0;   /* step row of its first trunk row; -1: it left the step */
+    int32_t pos;    /* the slot of that row */
+    int32_t n_sure; /* trunk rows that are no drafts, >= 1 */
+    int32_t seq;    /* line of the page tables */
+    int32_t depth;  /* drafts wanted, 0..KERN_MAX_DRAFTS */
+    int32_t carry;  /* first of KERN_CARRY rows, in every level's buffer, that
+                     * keep this sequence's newest outputs: slot s lies at
+                     * carry + s % KERN_CARRY */
+    int32_t low[KERN_MAX_DRAFTS]; /* r0 + k: lowest slot of module k */
+    int32_t end[KERN_MAX_DRAFTS]; /* slots of module k below it are there */
 };
 
-/* Lists module k's rows: for span i, L = pos + n_sure + n_accept; slots first
- * .. (draw ? L + k - 1 : L - 1). Slot s embeds t_s (step ids below L, next at
- * L, drafts[s - L - 1] past it) and takes the level below at slot s - 1. */
+/* Lists module k's rows. A level's buffer is f32 rows: carried ones, then from
+ * some base on the rows of this step (trunk: step rows; module: as listed). */
 struct kern_mtp_rows_args {
     int k; /* 1 .. KERN_MAX_DRAFTS */
     int n_spans;
-    int max_rows;
+    int max_rows;             /* bound of this module's rows */
+    int n_step_rows;          /* bound of step_ids */
+    int below_base;           /* buffer row of the level below's row 0 */
     struct kern_ptr span;     /* struct kern_mtp_span [n] */
-    struct kern_ptr below_row0; /* int32[n]: row of slot below_first */
     struct kern_ptr n_accept; /* int32[n] */
     struct kern_ptr next;     /* int32[n] */
-    struct kern_ptr step_ids; /* int32[..] token ids of the trunk rows */
-    struct kern_ptr drafts;   /* struct kern_sample_out [KERN_MAX_DRAFTS][n] */
+    struct kern_ptr step_ids; /* int32[n_step_rows] ids of the trunk rows */
+    struct kern_ptr drafts;   /* struct kern_sample_out [KERN_MAX_DRAFTS][n]:
+                               * line j - 1 = proposals of module j */
+    /* [KERN_MAX_DRAFTS + 1][n] int32: line k written, line k - 1 read (k > 1):
+     * a span's first slot in module k, and the row of that slot. */
+    struct kern_ptr first;
+    struct kern_ptr row0;
     struct kern_ptr n;        /* int32[1], written: live rows */
     struct kern_ptr ids;      /* int32[max_rows], written */
     struct kern_ptr slot;     /* int32[max_rows], written */
     struct kern_ptr seq;      /* int32[max_rows], written */
-    struct kern_ptr below;    /* int32[max_rows], written: source rows */
-    struct kern_ptr span_row0; /* int32[n], written: first row of each span */
-    struct kern_ptr last;     /* int32[n], written: row of slot L+k-1, -1 none */
+    struct kern_ptr below;    /* int32[max_rows], written: the buffer row, in
+                               * the level below, of slot - 1 */
+    struct kern_ptr last;     /* int32[n], written: row of slot L + k - 1, -1
+                               * where nothing is proposed */
+    struct kern_ptr last_pos; /* int32[n], written: L + k, what it draws */
+    /* int32[n * KERN_CARRY], written: rows of the level BELOW to keep, in its
+     * buffer, -1 none. Copy them once below has been gathered. */
+    struct kern_ptr keep_src;
+    struct kern_ptr keep_dst;
 };
 
-/* bad[r] = 1 where row r holds a NaN or infinity, else unchanged. */
+/* bad[r] = mark where row r holds a NaN or infinity and bad[r] is 0. */
 struct kern_finite_args {
     struct kern_rows rows;
     int width;
+    int mark;            /* not 0 */
     struct kern_ptr x;   /* f32 [R][width] */
     struct kern_ptr bad; /* int32[R] */
 };
@@ -414,6 +453,19 @@ struct kern {
     struct kern_stats stats;
     char err[256]; /* text of the last failure, "" when none */
 };
+
+/* Likewise for its buffers and weights; kernels.c fills these after buf_new and
+ * weight_new have succeeded. */
+struct kern_buf {
+    size_t bytes;
+};
+struct kern_weight {
+    struct kern_weight_desc desc;
+};
+
+/* The backends. ref is linked by tests only (NULL in kern_find without it). */
+extern const struct kern_ops kern_cpu_ops;
+extern const struct kern_ops kern_ref_ops;
 
 /* kernels.c: the front that callers use. Each kern_X checks shapes (a wrong one
  * is -EINVAL with text in err), counts, and calls the backend's slot. */
