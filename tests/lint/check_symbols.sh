@@ -18,11 +18,9 @@ if [ ! -e "$lib" ]; then
 fi
 
 # The names in the global: sections of the map.
-mapped=$(sed -e 's|/\*.*\*/||' "$map" |
-    awk '/global:/ { on = 1; sub(/.*global:/, "") }
-         /local:/ { on = 0 }
-         on { gsub(/[;{}]/, " "); for (i = 1; i <= NF; i++) print $i }' |
-    sort)
+mapped=$(tr '\n' ' ' <"$map" | sed -e 's|/\*[^*]*\*/||g' \
+    -e 's/local:[^}]*//g' | grep -o 'global:[^}]*' | sed 's/global://' |
+    tr ';' '\n' | tr -d ' \t' | sed '/^$/d' | sort)
 exported=$(nm -D --defined-only "$lib" | awk '$2 != "A" { print $3 }' |
     sed 's/@.*//' | sort)
 
