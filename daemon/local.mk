@@ -7,7 +7,21 @@
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DSTEPD_CONFDIR='"$(sysconfdir)/stepd"'
 
 noinst_LIBRARIES += daemon/libbase.a
-daemon_libbase_a_SOURCES =
+daemon_libbase_a_SOURCES = \
+	daemon/base/buf.c \
+	daemon/base/buf.h \
+	daemon/base/conf.c \
+	daemon/base/conf.h \
+	daemon/base/conf_value.c \
+	daemon/base/conf_value.h \
+	daemon/base/die.c \
+	daemon/base/die.h \
+	daemon/base/log.c \
+	daemon/base/log.h \
+	daemon/base/mbox.c \
+	daemon/base/mbox.h \
+	daemon/base/sd.c \
+	daemon/base/sd.h
 daemon_libbase_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(INIH_CFLAGS) \
 	$(SYSTEMD_CFLAGS) $(XXHASH_CFLAGS)
 
