@@ -452,7 +452,7 @@ struct kern {
     const struct kern_ops *ops;
     struct kern_stats stats;
     char err[256]; /* text of the last failure, "" when none */
-    char desc[64]; /* for kern_describe, written by open */
+    char desc[64]; /* by open: "cpu avx512bf16, 2 threads" */
 };
 
 /* Likewise for its buffers and weights; kernels.c fills these after buf_new and

@@ -6,7 +6,8 @@
 # instruction set with -DKERN_ISA=<name>; kernels/cpu picks one at run time.
 
 noinst_LIBRARIES += kernels/libkernels.a
-kernels_libkernels_a_SOURCES = kernels/kernels.h
+kernels_libkernels_a_SOURCES = kernels/kernels.c kernels/kernels.h \
+	kernels/quant.h kernels/sample.h
 
 noinst_LIBRARIES += kernels/libkernels_ref.a
 kernels_libkernels_ref_a_SOURCES =
