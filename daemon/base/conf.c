@@ -262,13 +262,16 @@ static char *read_line(char *str, int num, void *stream)
 
     l->line++;
     while ((c = getc(l->f)) != EOF && c != '\n') {
-        l->n_bytes++;
         nul |= c == '\0';
         if (n < limit) {
             str[n] = (char)c;
         }
         n += n <= limit;
+        if (l->n_bytes++ > MAX_FILE_BYTES) {
+            break; /* no end of line in sight either */
+        }
     }
+    l->n_bytes++;
     if (c == EOF && n == 0) {
         return NULL;
     }

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <math.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,15 +297,16 @@ void conf_value_clear(struct conf *c, const struct conf_key *key)
  * ------------------------------------------------------ */
 
 /* "64K", "1G": as a person would write it. */
-static void put_bytes(char *buf, size_t n, double v)
+static void put_bytes(char *buf, size_t n, double bytes)
 {
+    unsigned long long v = (unsigned long long)bytes;
     int i = 0;
 
-    while (i < 4 && v >= 1024 && fmod(v, 1024) == 0) {
+    while (i < 4 && v >= 1024 && v % 1024 == 0) {
         v /= 1024;
         i++;
     }
-    (void)snprintf(buf, n, "%.0f%s", v, byte_suffixes[i].word);
+    (void)snprintf(buf, n, "%llu%.3s", v, byte_suffixes[i].word);
 }
 
 static void put_choices(char *buf, size_t n, const char *const *choices)

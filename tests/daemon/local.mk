@@ -2,6 +2,16 @@
 # Copyright 2026 The stepd authors
 
 # ---- base: tests_daemon_test_X_LDADD = $(BASE_LIBS) $(TEST_LIBS) ----
+check_PROGRAMS += tests/daemon/test_buf
+tests_daemon_test_buf_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_conf
+tests_daemon_test_conf_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_log
+tests_daemon_test_log_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_mbox
+tests_daemon_test_mbox_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_sd
+tests_daemon_test_sd_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 
 # ---- text: tests_daemon_test_X_LDADD = $(TEXT_LIBS) $(TEST_LIBS) ----
 
