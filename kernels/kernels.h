@@ -94,7 +94,8 @@ struct kern_open_args {
 
 /* What the ops did since the last kern_stats_reset. */
 struct kern_stats {
-    uint64_t weight_bytes; /* bytes of weights streamed, counted where read */
+    uint64_t weight_bytes; /* of matrices that linear, router and the expert
+                            * ops streamed, all planes, counted where read */
     uint64_t expert_loads; /* (expert, tile of rows) passes in expert ops */
     uint64_t kv_bytes;     /* bytes of KV read by attention */
     uint64_t ops;          /* op calls */

@@ -10,7 +10,11 @@ kernels_libkernels_a_SOURCES = kernels/kernels.c kernels/kernels.h \
 	kernels/quant.h kernels/sample.h
 
 noinst_LIBRARIES += kernels/libkernels_ref.a
-kernels_libkernels_ref_a_SOURCES =
+kernels_libkernels_ref_a_SOURCES = kernels/ref/accept.c kernels/ref/attn.c \
+	kernels/ref/embed.c kernels/ref/expert.c kernels/ref/linear.c \
+	kernels/ref/norm.c kernels/ref/qkv.c kernels/ref/ref.c \
+	kernels/ref/ref.h kernels/ref/router.c kernels/ref/sample.c \
+	kernels/ref/swiglu.c
 
 # Sources compiled once: the pool, the choice of a path, the weights.
 noinst_LIBRARIES += kernels/libkernels_cpu.a
