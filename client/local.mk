@@ -8,7 +8,15 @@
 noinst_LTLIBRARIES += client/libwire.la
 client_libwire_la_SOURCES = \
 	client/wire.c \
-	client/wire.h
+	client/wire.h \
+	client/wire_check.c \
+	client/wire_decode.c \
+	client/wire_describe.c \
+	client/wire_event.c \
+	client/wire_json.c \
+	client/wire_priv.h \
+	client/wire_put.c \
+	client/wire_table.c
 client_libwire_la_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
 client_libwire_la_LIBADD = $(MSGPACK_LIBS)
 

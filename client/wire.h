@@ -190,7 +190,8 @@
  *             stopped the answer is in the last delta's ids and never in its
  *             text. logprobs (when asked) is a list of {id, logprob, bytes
  *             (bin: the token's exact bytes), top: [{id, logprob, bytes}]}, one
- *             for each token, not always in the delta that has its text.
+ *             for each token, not always in the delta that has its text. A
+ *             logprob of nil is minus infinity.
  *   part      {text} or {ids}: the next piece of a long result. text is str,
  *             or bin for all pieces where the whole is not UTF-8. No event
  *             exceeds max_frame.
@@ -263,20 +264,20 @@
 #define WIRE_VERSION_MAX 1
 
 /* Limits; hello reports every one of them. */
-#define WIRE_HEADER_SIZE     4 /* the length before each body */
-#define WIRE_MAX_FRAME       (16u << 20)
+#define WIRE_HEADER_SIZE 4 /* the length before each body */
+#define WIRE_MAX_FRAME (16u << 20)
 #define WIRE_MAX_FRAME_HELLO 4096u /* client to daemon, before hello */
-#define WIRE_MAX_DEPTH       32
-#define WIRE_MAX_VALUES      (1u << 20) /* msgpack-c takes 24 bytes for each */
-#define WIRE_MAX_STOPS       16
-#define WIRE_MAX_STOP_BYTES  256
-#define WIRE_MAX_LOGPROBS    20
-#define WIRE_MAX_DRAFTS      3
-#define WIRE_MAX_SESSION     64
-#define WIRE_MAX_TENANT      64
+#define WIRE_MAX_DEPTH 32
+#define WIRE_MAX_VALUES (1u << 20) /* msgpack-c takes 24 bytes for each */
+#define WIRE_MAX_STOPS 16
+#define WIRE_MAX_STOP_BYTES 256
+#define WIRE_MAX_LOGPROBS 20
+#define WIRE_MAX_DRAFTS 3
+#define WIRE_MAX_SESSION 64
+#define WIRE_MAX_TENANT 64
 #define WIRE_MAX_CLIENT_NAME 128
-#define WIRE_MAX_IN_FLIGHT   64         /* requests a connection */
-#define WIRE_PART_BYTES      (1u << 20) /* payload of one part, about */
+#define WIRE_MAX_IN_FLIGHT 64      /* requests a connection */
+#define WIRE_PART_BYTES (1u << 20) /* payload of one part, about */
 
 enum wire_op {
     WIRE_HELLO,
@@ -486,6 +487,7 @@ struct wire_limit {
 };
 
 struct wire_limits_now { /* what hello reports beside the constants */
+    uint64_t version;    /* of the request; 0: WIRE_VERSION_MAX */
     const char *server_version;
     const char *model; /* served_model_name; NULL while unknown */
     int max_model_len; /* 0 while loading */
@@ -568,5 +570,66 @@ void wire_list_open(struct wire_map *list, struct wire_map *ret); /* a map */
 void wire_list_str(struct wire_map *list, const char *s);
 void wire_list_int(struct wire_map *list, int64_t v);
 void wire_map_close(struct wire_map *inner);
+
+/* ---- the library's side ----------------------------------------------------
+ * A request is built from values that were encoded one by one: begin_request,
+ * wire_map_raw for each key, wire_map_end. Each returns 0 or -errno; on failure
+ * b is as before, -EINVAL means that the protocol has no such value. */
+
+void wire_map_begin_request(struct wire_map *m, struct wire_buf *b, uint64_t id,
+                            const char *op);
+/* p: one encoded value. */
+void wire_map_raw(struct wire_map *m, const char *key, const void *p, size_t n);
+
+int wire_value_str(struct wire_buf *b, const char *s, size_t n); /* UTF-8 */
+int wire_value_bin(struct wire_buf *b, const void *p, size_t n);
+int wire_value_int(struct wire_buf *b, int64_t v);
+int wire_value_uint(struct wire_buf *b, uint64_t v);
+int wire_value_real(struct wire_buf *b, double v); /* finite */
+int wire_value_bool(struct wire_buf *b, bool v);
+/* The head of a list or map; its values (keys and values) follow. */
+int wire_value_list(struct wire_buf *b, uint32_t n);
+int wire_value_map(struct wire_buf *b, uint32_t n);
+/* JSON text, order of keys kept. -EINVAL: why says what and where. */
+int wire_value_json(struct wire_buf *b, const char *text, size_t n, char *why,
+                    size_t n_why);
+
+/* One decoded event; holds a copy of the body. */
+struct wire_event;
+int wire_decode_event(const uint8_t *body, size_t n, struct wire_event **ret,
+                      struct wire_error *err);
+void wire_event_destroy(struct wire_event *e); /* NULL is fine */
+uint64_t wire_event_id(const struct wire_event *e);
+const char *wire_event_name(const struct wire_event *e); /* "delta" ... */
+
+enum wire_value_type {
+    WIRE_V_NIL,
+    WIRE_V_BOOL,
+    WIRE_V_UINT,
+    WIRE_V_INT, /* below 0 */
+    WIRE_V_REAL,
+    WIRE_V_STR,
+    WIRE_V_BIN,
+    WIRE_V_LIST,
+    WIRE_V_MAP
+};
+struct wire_value {
+    enum wire_value_type type;
+    bool b;
+    uint64_t u;
+    int64_t i;
+    double r;
+    struct wire_str s; /* str, bin; lives as long as the event */
+    size_t n;          /* list, map: entries */
+};
+/* The value at a path: keys and list indices joined by dots, as in
+ * "usage.prompt_tokens" or "logprobs.0.id"; "" is the whole event. False where
+ * there is none. */
+bool wire_event_get(const struct wire_event *e, const char *path,
+                    struct wire_value *ret);
+/* JSON text of the value at a path; bin becomes a list of byte values. -ENOENT
+ * where there is none. */
+int wire_event_json(const struct wire_event *e, const char *path,
+                    struct wire_buf *b);
 
 #endif
