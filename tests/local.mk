@@ -101,6 +101,7 @@ include tests/daemon/local.mk
 endif
 include tests/e2e/local.mk
 include tests/lint/local.mk
+include tests/bench/local.mk
 
 TESTS += $(check_PROGRAMS) $(dist_check_SCRIPTS)
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# `make bench` prints tables and asserts nothing: each word of BENCH is a
+# program (also in EXTRA_PROGRAMS) or a script (also in EXTRA_DIST), run in
+# this order.
+
+BENCH =
+
+bench: all $(BENCH)
+	@for b in $(BENCH); do \
+	    test -f $$b || b=$(srcdir)/$$b; \
+	    case $$b in \
+	    *.sh) srcdir='$(abs_top_srcdir)' builddir='$(abs_top_builddir)' \
+	        bash $$b ;; \
+	    *) ./$$b ;; \
+	    esac || exit 1; \
+	done
+.PHONY: bench
