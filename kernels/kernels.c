@@ -414,6 +414,15 @@ int kern_weight_fill(struct kern *k, struct kern_weight *w, int expert,
                         k->ops->weight_fill(k, w, expert, plane, off, from, n));
 }
 
+/* Bytes of one element of a plane. */
+static size_t plane_align(const struct kern_weight_desc *d, int plane)
+{
+    bool floats = d->dtype == KERN_F32 || plane == 2 ||
+                  (d->dtype == KERN_FP8_B128 && plane == 1);
+
+    return floats ? 4 : d->dtype == KERN_BF16 ? 2 : 1;
+}
+
 int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
                     int plane, const void *at, size_t n)
 {
@@ -422,6 +431,8 @@ int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
     check_plane(&c, w, expert, plane, 0, n);
     check_that(&c, n == kern_weight_plane_bytes(&w->desc, plane),
                "%zu bytes, not the whole plane", n);
+    check_that(&c, (uintptr_t)at % plane_align(&w->desc, plane) == 0,
+               "the mapping is not aligned");
     return c.r < 0 ? c.r
                    : finish(k, c.op,
                             k->ops->weight_map(k, w, expert, plane, at, n));

@@ -421,7 +421,8 @@ struct kern_ops {
     int (*fill)(struct kern *k, struct kern_ptr to, int byte, size_t n);
     int (*begin)(struct kern *k, uint64_t shape_key);
     int (*end)(struct kern *k);
-    /* Weights: by range, or by a mapping that outlives the weight. */
+    /* Weights: by range, or by a mapping that outlives the weight and is
+     * aligned to the plane's elements (2 bytes for BF16, 4 for floats). */
     int (*weight_new)(struct kern *k, const struct kern_weight_desc *d,
                       struct kern_weight **ret);
     void (*weight_free)(struct kern *k, struct kern_weight *w);

@@ -1,4 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 
-# tests_kernels_test_X_LDADD = $(KERNELS_REF) $(KERNELS_LIBS) $(TEST_LIBS)
+# The bench (kt.h) and what a test on it links:
+#   tests_kernels_test_X_LDADD = $(KT_LIBS)
+check_LIBRARIES = tests/kernels/libkt.a
+tests_kernels_libkt_a_SOURCES = tests/kernels/kt.c tests/kernels/kt.h
+KT_LIBS = tests/kernels/libkt.a $(KERNELS_REF) $(KERNELS_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/kernels/test_quant
+tests_kernels_test_quant_LDADD = $(KT_LIBS)
