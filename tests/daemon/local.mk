@@ -10,6 +10,7 @@ check_PROGRAMS += tests/daemon/test_log
 tests_daemon_test_log_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_mbox
 tests_daemon_test_mbox_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+TEST_THREADS += tests/daemon/test_mbox
 check_PROGRAMS += tests/daemon/test_sd
 tests_daemon_test_sd_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 
