@@ -29,5 +29,9 @@ if INSTALL_TMPFILES
 endif
 
 uninstall-local:
-	rm -f '$(DESTDIR)$(sysusersdir)/stepd.conf' \
-	    '$(DESTDIR)$(tmpfilesdir)/stepd.conf'
+if INSTALL_SYSUSERS
+	rm -f '$(DESTDIR)$(sysusersdir)/stepd.conf'
+endif
+if INSTALL_TMPFILES
+	rm -f '$(DESTDIR)$(tmpfilesdir)/stepd.conf'
+endif
