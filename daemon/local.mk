@@ -31,7 +31,31 @@ daemon_libtext_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
 	$(PCRE2_CFLAGS)
 
 noinst_LIBRARIES += daemon/libmodel.a
-daemon_libmodel_a_SOURCES =
+daemon_libmodel_a_SOURCES = \
+	daemon/model/checkpoint.c \
+	daemon/model/checkpoint.h \
+	daemon/model/config.c \
+	daemon/model/config.h \
+	daemon/model/fill.c \
+	daemon/model/load.c \
+	daemon/model/load.h \
+	daemon/model/model.h \
+	daemon/model/names.c \
+	daemon/model/names.h \
+	daemon/model/quant.c \
+	daemon/model/quant.h \
+	daemon/model/report.c \
+	daemon/model/report.h \
+	daemon/model/safetensors.c \
+	daemon/model/safetensors.h \
+	daemon/model/shape.c \
+	daemon/model/shape.h \
+	daemon/model/slots.c \
+	daemon/model/slots.h \
+	daemon/model/watch.c \
+	daemon/model/watch.h \
+	daemon/model/weights.c \
+	daemon/model/weights.h
 daemon_libmodel_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
 	$(XXHASH_CFLAGS)
 

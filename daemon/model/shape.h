@@ -19,15 +19,15 @@
 #include "daemon/model/model.h"
 
 /* What a config.json may ask for; beyond it the file is refused. */
-#define SHAPE_MAX_LAYERS  256 /* trunk */
-#define SHAPE_MAX_MTP     MODEL_MAX_DRAFTS
-#define SHAPE_MAX_HIDDEN  65536
-#define SHAPE_MAX_WIDTH   262144
-#define SHAPE_MAX_VOCAB   4194304
-#define SHAPE_MAX_HEADS   1024
+#define SHAPE_MAX_LAYERS 256 /* trunk */
+#define SHAPE_MAX_MTP MODEL_MAX_DRAFTS
+#define SHAPE_MAX_HIDDEN 65536
+#define SHAPE_MAX_WIDTH 262144
+#define SHAPE_MAX_VOCAB 4194304
+#define SHAPE_MAX_HEADS 1024
 #define SHAPE_MAX_EXPERTS 4096
-#define SHAPE_MAX_LEN     (1 << 26) /* tokens */
-#define SHAPE_MAX_EOS     8
+#define SHAPE_MAX_LEN (1 << 26) /* tokens */
+#define SHAPE_MAX_EOS 8
 
 struct shape_layer {
     bool sliding;

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * Hands the tensors of a checkpoint to a backend as opaque weights. Owns the
+ * kern_weights; the bytes they read belong to the checkpoint (mapped or copied,
+ * load.c). One thread.
+ *
+ * What matters: bytes go to the backend where they lie, never through a second
+ * copy. Two exceptions, both small: a tensor that does not begin at a multiple
+ * of its element's size is filled instead of mapped, and a router bias stored
+ * as BF16 is widened to the F32 that the router adds (which is exact).
+ */
+#include "daemon/model/weights.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/model/checkpoint.h"
+#include "daemon/model/load.h"
+#include "daemon/model/report.h"
+#include "kernels/quant.h"
+
+/* Where a role lives in struct weights_layer. */
+static const size_t layer_member[N_ROLES] = {
+    [ROLE_ATTN_NORM] = offsetof(struct weights_layer, attn_norm),
+    [ROLE_Q] = offsetof(struct weights_layer, q),
+    [ROLE_K] = offsetof(struct weights_layer, k),
+    [ROLE_V] = offsetof(struct weights_layer, v),
+    [ROLE_G] = offsetof(struct weights_layer, g),
+    [ROLE_Q_NORM] = offsetof(struct weights_layer, q_norm),
+    [ROLE_K_NORM] = offsetof(struct weights_layer, k_norm),
+    [ROLE_O] = offsetof(struct weights_layer, o),
+    [ROLE_FFN_NORM] = offsetof(struct weights_layer, ffn_norm),
+    [ROLE_GATE] = offsetof(struct weights_layer, gate),
+    [ROLE_UP] = offsetof(struct weights_layer, up),
+    [ROLE_DOWN] = offsetof(struct weights_layer, down),
+    [ROLE_ROUTER] = offsetof(struct weights_layer, router),
+    [ROLE_ROUTER_BIAS] = offsetof(struct weights_layer, router_bias),
+    [ROLE_EXPERT_GATE] = offsetof(struct weights_layer, expert_gate),
+    [ROLE_EXPERT_UP] = offsetof(struct weights_layer, expert_up),
+    [ROLE_EXPERT_DOWN] = offsetof(struct weights_layer, expert_down),
+    [ROLE_SHARED_GATE] = offsetof(struct weights_layer, shared_gate),
+    [ROLE_SHARED_UP] = offsetof(struct weights_layer, shared_up),
+    [ROLE_SHARED_DOWN] = offsetof(struct weights_layer, shared_down),
+};
+
+static struct kern_weight **place(struct weights *w, const struct shape *h,
+                                  const struct slot *slot)
+{
+    bool mtp = slot->layer >= h->n_layers;
+    struct weights_mtp *m = mtp ? &w->mtp[slot->layer - h->n_layers] : NULL;
+    struct weights_layer *l;
+
+    switch (slot->role) {
+    case ROLE_EMBED:
+        return &w->embed;
+    case ROLE_NORM:
+        return &w->norm;
+    case ROLE_HEAD:
+        return &w->head;
+    case ROLE_ENORM:
+        return &m->enorm;
+    case ROLE_HNORM:
+        return &m->hnorm;
+    case ROLE_EH_PROJ:
+        return &m->eh_proj;
+    case ROLE_MTP_NORM:
+        return &m->norm;
+    case ROLE_MTP_HEAD:
+        return &m->head;
+    default:
+        l = mtp ? &m->block : &w->layer[slot->layer];
+        return (struct kern_weight **)((char *)l + layer_member[slot->role]);
+    }
+}
+
+/* Bytes that an element of a plane must be aligned to. */
+static uint64_t plane_align(enum kern_dtype t, int plane)
+{
+    switch (t) {
+    case KERN_BF16:
+        return 2;
+    case KERN_F32:
+        return 4;
+    case KERN_FP8_B128:
+        return plane == 1 ? 4 : 1;
+    case KERN_NVFP4:
+    case KERN_NVFP4_DIV:
+        return plane == 2 ? 4 : 1;
+    default:
+        return 1;
+    }
+}
+
+static bool is_aligned(const struct slot *slot)
+{
+    enum kern_dtype t = slot->desc.dtype;
+    int n = slot->desc.experts > 0 ? slot->desc.experts : 1;
+
+    for (int e = 0; e < n; e++) {
+        for (int p = 0; p < kern_weight_n_planes(t); p++) {
+            if (slot_plane(slot, e, p).off % plane_align(t, p) != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static int give_widened(struct kern *k, struct kern_weight *w,
+                        const unsigned char *from, size_t n)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        uint16_t b;
+        float f;
+
+        memcpy(&b, from + 2 * i, sizeof(b));
+        f = quant_bf16_to_f32(b);
+        r = kern_weight_fill(k, w, 0, 0, i * sizeof(f), &f, sizeof(f));
+    }
+    return r;
+}
+
+/* All planes of all experts, by mapping or by filling. */
+static int give_planes(struct checkpoint *ck, struct kern *k,
+                       const struct slot *slot, struct kern_weight *w)
+{
+    int n = slot->desc.experts > 0 ? slot->desc.experts : 1;
+    bool map = is_aligned(slot);
+    int r = 0;
+
+    if (slot->desc.dtype == KERN_F32 && slot->scheme == SCHEME_BF16) {
+        struct slot_range g = slot_plane(slot, 0, 0);
+
+        return give_widened(k, w, ck->map[g.file].at + g.off, g.bytes / 2);
+    }
+    for (int e = 0; e < n && r == 0; e++) {
+        for (int p = 0; p < kern_weight_n_planes(slot->desc.dtype) && r == 0;
+             p++) {
+            struct slot_range g = slot_plane(slot, e, p);
+            const unsigned char *at = ck->map[g.file].at + g.off;
+
+            r = map ? kern_weight_map(k, w, e, p, at, g.bytes)
+                    : kern_weight_fill(k, w, e, p, 0, at, g.bytes);
+        }
+    }
+    return r;
+}
+
+/* One slot. -ERANGE and what else the backend refuses becomes a problem. */
+static int give_slot(struct checkpoint *ck, struct kern *k,
+                     const struct slot *slot, struct kern_weight **at,
+                     struct report *rep)
+{
+    char name[SLOT_MAX_NAME];
+    int r = kern_weight_new(k, &slot->desc, at);
+
+    if (r == 0) {
+        r = give_planes(ck, k, slot, *at);
+    }
+    if (r == 0) {
+        r = kern_weight_ready(k, *at);
+    }
+    if (r == -ENOMEM) {
+        return r;
+    }
+    if (r < 0) {
+        report_problem(rep, REPORT_VALUE, "%s: %s: %s",
+                       ck->file[slot_plane(slot, 0, 0).file].name,
+                       slot_text(&ck->slots, slot, name, sizeof(name)),
+                       kern_error(k));
+    }
+    return 0;
+}
+
+static int give_all(struct checkpoint *ck, struct weights *w,
+                    struct report *rep)
+{
+    const struct slots *s = &ck->slots;
+    int r = load_bytes(ck, rep);
+    char why[256];
+
+    for (int i = 0; r == 0 && i < s->n; i++) {
+        const struct slot *slot = &s->slot[i];
+
+        if (checkpoint_wants(ck, slot)) {
+            r = give_slot(ck, w->kern, slot, place(w, &ck->shape, slot), rep);
+        }
+    }
+    if (r == 0 && checkpoint_verify(ck, why, sizeof(why)) < 0) {
+        report_problem(rep, REPORT_FILE, "%s", why);
+    }
+    return r;
+}
+
+int weights_load(struct checkpoint *ck, struct kern *k, struct model_report *to,
+                 struct weights **ret)
+{
+    struct weights *w = calloc(1, sizeof(*w));
+    struct report rep;
+    int r, bad;
+
+    if (w == NULL) {
+        return -ENOMEM;
+    }
+    report_init(&rep);
+    w->kern = k;
+    w->n_layers = ck->shape.n_layers;
+    w->n_mtp = ck->shape.n_mtp;
+    r = give_all(ck, w, &rep);
+    bad = report_finish(&rep, to);
+    r = r < 0 ? r : bad;
+    if (r < 0) {
+        weights_destroy(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+static void free_layer(struct kern *k, struct weights_layer *l)
+{
+    for (int r = ROLE_FIRST_OF_LAYER; r < ROLE_FIRST_OF_MTP; r++) {
+        kern_weight_free(k,
+                         *(struct kern_weight **)((char *)l + layer_member[r]));
+    }
+}
+
+void weights_destroy(struct weights *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    kern_weight_free(w->kern, w->embed);
+    kern_weight_free(w->kern, w->norm);
+    kern_weight_free(w->kern, w->head);
+    for (int i = 0; i < w->n_layers; i++) {
+        free_layer(w->kern, &w->layer[i]);
+    }
+    for (int i = 0; i < w->n_mtp; i++) {
+        struct weights_mtp *m = &w->mtp[i];
+
+        free_layer(w->kern, &m->block);
+        kern_weight_free(w->kern, m->enorm);
+        kern_weight_free(w->kern, m->hnorm);
+        kern_weight_free(w->kern, m->eh_proj);
+        kern_weight_free(w->kern, m->norm);
+        kern_weight_free(w->kern, m->head);
+    }
+    free(w);
+}
