@@ -9,3 +9,9 @@ KT_LIBS = tests/kernels/libkt.a $(KERNELS_REF) $(KERNELS_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/kernels/test_quant
 tests_kernels_test_quant_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_sample
+tests_kernels_test_sample_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_accept
+tests_kernels_test_accept_LDADD = $(KT_LIBS)
