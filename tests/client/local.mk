@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 
-# tests_client_test_wire_LDADD = client/libwire.la $(TEST_LIBS)
-# (a test that includes msgpack.h also sets tests_client_test_X_CPPFLAGS =
-# $(AM_CPPFLAGS) $(MSGPACK_CFLAGS))
+noinst_HEADERS += tests/client/count_malloc.h tests/client/frames.h
+
+# ---- the protocol: client/wire*.c ----
+check_PROGRAMS += tests/client/test_wire_check
+tests_client_test_wire_check_LDADD = client/libwire.la $(TEST_LIBS)
+check_PROGRAMS += tests/client/test_wire_decode
+tests_client_test_wire_decode_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+tests_client_test_wire_decode_LDADD = client/libwire.la $(TEST_LIBS)
+check_PROGRAMS += tests/client/test_wire_json
+tests_client_test_wire_json_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+tests_client_test_wire_json_LDADD = client/libwire.la $(MSGPACK_LIBS) \
+	$(TEST_LIBS)
+check_PROGRAMS += tests/client/test_wire_put
+tests_client_test_wire_put_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+tests_client_test_wire_put_LDADD = client/libwire.la $(TEST_LIBS)
