@@ -46,7 +46,7 @@ extern "C" {
 #define KERN_MAX_PARTS 4 /* weights that share one input in linear */
 #define KERN_MAX_TOP 20  /* alternatives a row in logprobs */
 #define KERN_MAX_DRAFTS 3
-#define KERN_CARRY 4     /* newest outputs a sequence keeps of a level (MTP) */
+#define KERN_CARRY 8     /* newest outputs a sequence keeps of a level (MTP) */
 #define KERN_MAX_TOPK 16 /* experts a row */
 
 struct kern;        /* an opened backend */

@@ -45,12 +45,12 @@ struct model_conf {
     const char *isa;     /* cpu: forced instruction set, NULL = best */
     int n_threads;       /* 0 = all cores allowed to us */
     enum model_weights weights;
-    int max_model_len; /* tokens a sequence; 0 = what config.json says */
-    int max_seqs;      /* sequences open at once */
-    int max_rows;      /* rows a step (max_batched_tokens) */
-    int drafts;        /* greatest speculative depth, -1 = what there is */
-    bool drafts_required;      /* absent MTP layers are an error */
-    uint64_t kv_bytes;         /* budget of both page groups; 0 = planned */
+    int max_model_len;    /* tokens a sequence; 0 = what config.json says */
+    int max_seqs;         /* sequences open at once */
+    int max_rows;         /* rows a step (max_batched_tokens) */
+    int drafts;           /* greatest speculative depth, -1 = what there is */
+    bool drafts_required; /* absent MTP layers are an error */
+    uint64_t kv_bytes;    /* budget of both page groups; 0 = planned */
     double memory_utilization; /* share of what is free, 0..1 */
     /* Called between bytes loaded; negative return stops with that error. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -125,18 +125,28 @@ struct model_sampling {
 };
 
 /* Opens a sequence; its handle is a small index, 0 .. max_seqs-1. history: the
- * tokens known so far (the prompt), of which the penalties need to know; n_drawn
- * of the last ones were drawn by the model itself (resumed requests). -EMFILE:
- * max_seqs are open. */
+ * tokens known so far (the prompt), of which the penalties need to know;
+ * n_drawn of the last ones were drawn by the model itself (resumed requests).
+ * -EMFILE: max_seqs are open. */
 int model_seq_open(struct model *m, const struct model_sampling *s,
                    const int32_t *history, int n_history, int n_drawn,
                    int *ret_seq);
 void model_seq_close(struct model *m, int seq);
-/* Starts at L committed tokens whose pages are in place: aux is what
- * model_seq_aux gave at that point, NULL = unknown (drafting restarts there). */
+/* Starts at L = pos committed tokens whose pages are in place: aux is what
+ * model_seq_aux gave at that point, NULL = unknown (drafting restarts there).
+ * -EINVAL: aux is of another point or model. On a sequence that has run, going
+ * back by at most MODEL_MAX_BACK tokens with aux NULL keeps the run: how a
+ * sequence ends at a stop token inside an accepted block. Pending drafts are
+ * dropped; the penalties' history is not touched. */
+#define MODEL_MAX_BACK 4
 int model_seq_at(struct model *m, int seq, int pos, const void *aux);
 size_t model_aux_bytes(const struct model *m);
 int model_seq_aux(struct model *m, int seq, void *ret_aux);
+/* Committed tokens, L: the position of the next span's first row. */
+int model_seq_len(const struct model *m, int seq);
+/* r0 of design.md 4.3: the first trunk row of the unbroken MTP run, -1 while
+ * there is none (drafting off). */
+int model_seq_r0(const struct model *m, int seq);
 /* Drafts pending for the next step, in order; returns their number. */
 int model_drafts(const struct model *m, int seq, int32_t ret[MODEL_MAX_DRAFTS]);
 
@@ -145,7 +155,9 @@ int model_drafts(const struct model *m, int seq, int32_t ret[MODEL_MAX_DRAFTS]);
 enum model_want {
     MODEL_WANT_NONE,  /* prefill that goes on */
     MODEL_WANT_DRAW,  /* draw after the last sure row and after each draft */
-    MODEL_WANT_SCORE, /* also the logprob of each next token of the span */
+    MODEL_WANT_SCORE, /* the logprob of each next token of the span: row i
+                       * scores ids[i + 1], the last row next_id; where that is
+                       * -1 it draws instead. No drafts. */
 };
 
 struct model_span {
@@ -155,21 +167,27 @@ struct model_span {
     int n_rows;
     int n_draft; /* of them; <= what model_drafts showed, same tokens */
     enum model_want want;
-    int draft_next; /* depth wanted for the next step, 0..3, -1 = choose */
+    int draft_next;  /* depth wanted for the next step, 0..3, -1 = choose */
+    int32_t next_id; /* WANT_SCORE: the token after the span, -1 none */
     /* Page tables of both groups: pages[g][i] is the page of absolute page
-     * first_page[g] + i; they cover every slot that the rows write or read. */
+     * first_page[g] + i; they cover every slot that the rows write or read:
+     * from pos - window + 1 (full group: 0) to pos + n_rows - 1. Drafting
+     * writes MODEL_MAX_DRAFTS slots more in the sliding group: fewer drafts are
+     * made where its table does not reach them. */
     const int32_t *pages[MODEL_N_GROUPS];
     int n_pages[MODEL_N_GROUPS];
     int first_page[MODEL_N_GROUPS];
     /* Allowed ids, one line of ceil(vocab/32) words for each drawing row, or
-     * NULL. May be written until plan.masks_ready has returned. */
+     * NULL. May be written until plan.masks_ready has returned. Bit i % 32 of
+     * word i / 32. */
     const uint32_t *mask;
 };
 
 struct model_plan {
     const struct model_span *span;
     int n_spans;
-    /* Called once, before sampling, when masks must be complete; may be NULL. */
+    /* Called once, before sampling, when masks must be complete; may be NULL.
+     */
     void (*masks_ready)(void *ctx);
     void *ctx;
 };
@@ -184,21 +202,28 @@ struct model_token {
 
 /* What became of one span. */
 struct model_out {
-    int status;     /* 0, -EIO non-finite (layer says where), -ECANCELED */
-    int layer;      /* first layer with a non-finite row, -1 none */
+    int status;     /* 0, -EIO non-finite (layer says where), -ECANCELED,
+                     * -ENODATA a mask allows nothing. Unless 0 the span counts
+                     * as not run: L stays, its rows' slots are void. */
+    int layer;      /* first layer with a non-finite row, n_layers = the head,
+                     * -1 none */
     int n_tokens;   /* drawn and final: accepted drafts + 1; 0 if not drawn */
     int n_drafted;  /* drafts verified */
     int n_accepted; /* n_tokens - 1 when n_drafted > 0 */
     int committed;  /* tokens whose trunk KV is now valid: pos + sure + acc. */
     int drawn_by[MODEL_MAX_DRAFTS + 1]; /* reserved for per-module counters */
     struct model_token token[MODEL_MAX_DRAFTS + 1];
-    int n_scored; /* WANT_SCORE: rows whose next token was scored */
+    int n_scored; /* WANT_SCORE: rows whose next token was scored, from row 0 */
     struct model_token *scored; /* valid until the next submit */
 };
 
-/* -EINVAL: the plan is wrong (a bug). Nothing is drawn before collect. */
+/* -EINVAL: the plan is wrong (a bug): model_error says how. Nothing is drawn
+ * before collect; the plan and all that it points to stay until then. One span
+ * a sequence, one step at a time. Any other failure, here or in collect, is
+ * the backend's and final: -EIO, -ENOMEM. */
 int model_submit(struct model *m, const struct model_plan *plan);
 int model_collect(struct model *m, struct model_out *ret, int n_spans);
+const char *model_error(const struct model *m); /* of the last failure */
 /* From tick or between steps: the sequence's rows leave the running step at the
  * next layer boundary; its span ends with -ECANCELED. */
 void model_cancel(struct model *m, int seq);
@@ -219,9 +244,9 @@ struct model_stats {
     uint64_t steps, rows, layers; /* layers: layer passes begun, all steps */
     uint64_t row_layers;          /* rows times layers computed */
     uint64_t weight_bytes, kv_bytes, expert_loads;
-    uint64_t drafts, drafted, accepted;       /* verification events, tokens */
-    uint64_t accepted_at[MODEL_MAX_DRAFTS];   /* per position */
-    double forward_s, sample_s, mtp_s;        /* wall time by part */
+    uint64_t drafts, drafted, accepted;     /* verification events, tokens */
+    uint64_t accepted_at[MODEL_MAX_DRAFTS]; /* per position */
+    double forward_s, sample_s, mtp_s;      /* wall time by part */
 };
 void model_stats(const struct model *m, struct model_stats *ret);
 
