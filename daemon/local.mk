@@ -32,6 +32,9 @@ daemon_libtext_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
 
 noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = \
+	daemon/model/available.c \
+	daemon/model/available.h \
+	daemon/model/check.c \
 	daemon/model/checkpoint.c \
 	daemon/model/checkpoint.h \
 	daemon/model/config.c \
@@ -42,6 +45,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/model.h \
 	daemon/model/names.c \
 	daemon/model/names.h \
+	daemon/model/plan.c \
+	daemon/model/plan.h \
 	daemon/model/quant.c \
 	daemon/model/quant.h \
 	daemon/model/report.c \
@@ -57,7 +62,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/weights.c \
 	daemon/model/weights.h
 daemon_libmodel_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
-	$(XXHASH_CFLAGS)
+	$(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 
 noinst_LIBRARIES += daemon/libsched.a
 daemon_libsched_a_SOURCES =
@@ -71,7 +76,8 @@ daemon_libnet_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 # one of these; a test of a low layer never builds a higher one.
 BASE_LIBS = daemon/libbase.a $(INIH_LIBS) $(SYSTEMD_LIBS) $(XXHASH_LIBS)
 TEXT_LIBS = daemon/libtext.a $(JANSSON_LIBS) $(PCRE2_LIBS) $(BASE_LIBS)
-MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) $(JANSSON_LIBS) $(BASE_LIBS)
+MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) \
+	$(BASE_LIBS)
 SCHED_LIBS = daemon/libsched.a daemon/libtext.a $(PCRE2_LIBS) $(MODEL_LIBS)
 NET_LIBS = daemon/libnet.a client/libwire.la $(EV_LIBS) $(SCHED_LIBS)
 

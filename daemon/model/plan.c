@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * The memory plan. Owns the rule by which memory is shared out; allocates
+ * nothing of what it plans. Pure, any thread.
+ *
+ * The rule. room = memory_utilization * available. Weights and the buffers of a
+ * step come first, the KV pools get the rest, no more than max_seqs sequences
+ * of max_model_len could use. The sliding group has a fixed need a session
+ * (window, alignment, verify rows) plus the rows of one step; where even that
+ * would take more than half of the pools, fewer sessions are held at once and
+ * the others wait. Memory that no context needs goes to more sliding pages:
+ * they are what prefix checkpoints are made of.
+ *
+ * Mapped weights are page cache and may exceed the room: that is slow and legal
+ * (a note says so), so they then leave half of the room to the pools.
+ */
+#include "daemon/model/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "daemon/model/available.h"
+
+#define DEFAULT_UTILIZATION 0.8
+#define DEFAULT_SEQS 64
+#define DEFAULT_ROWS 2048
+#define MIB (1024.0 * 1024)
+
+/* ---- weights ------------------------------------------------------------- */
+
+static void add_weight(const struct slots *s, const struct slot *slot,
+                       struct model_memory *m)
+{
+    const struct kern_weight_desc *d = &slot->desc;
+    uint64_t bytes = 0;
+
+    for (int p = 0; p < kern_weight_n_planes(d->dtype); p++) {
+        bytes += kern_weight_plane_bytes(d, p);
+    }
+    bytes *= d->experts > 0 ? (uint64_t)d->experts : 1;
+    if (slot_is_mtp(s, slot)) {
+        m->weights_mtp += bytes;
+    } else if (role_is_expert(slot->role)) {
+        m->weights_experts += bytes;
+    } else if (d->dtype == KERN_BF16) {
+        m->weights_bf16 += bytes;
+    } else {
+        m->weights_other += bytes;
+    }
+}
+
+int plan_weights(const struct shape *shape, enum scheme experts,
+                 struct model_memory *ret)
+{
+    struct slots s;
+    int r = slots_init(&s, shape);
+
+    ret->weights_bf16 = ret->weights_experts = 0;
+    ret->weights_other = ret->weights_mtp = 0;
+    for (int i = 0; r == 0 && i < s.n; i++) {
+        if (role_is_expert(s.slot[i].role)) {
+            s.slot[i].desc.dtype = scheme_dtype(experts);
+        }
+        add_weight(&s, &s.slot[i], ret);
+    }
+    slots_finish(&s);
+    return r;
+}
+
+static uint64_t weights_total(const struct model_memory *m)
+{
+    return m->weights_bf16 + m->weights_experts + m->weights_other +
+           m->weights_mtp;
+}
+
+/* ---- what a step and a session need -------------------------------------- */
+
+int plan_sliding_pages(int window, int rows)
+{
+    /* The slots from the window of the first row to the last row touch the
+     * most pages when the first is the last of its page. */
+    int slots = window - 1 + rows;
+
+    return slots <= 0 ? 0
+                      : (slots - 1 + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK + 1;
+}
+
+uint64_t plan_activations(const struct shape *s, int max_rows, int max_seqs)
+{
+    uint64_t D = (uint64_t)s->hidden, row = 0, heads = 0, kv = 0, wide = 0;
+    uint64_t logits = (uint64_t)max_seqs * (MODEL_MAX_DRAFTS + 1);
+
+    for (int i = 0; i < s->n_layers + s->n_mtp; i++) {
+        const struct shape_layer *l = &s->layer[i];
+
+        heads = (uint64_t)l->n_head > heads ? (uint64_t)l->n_head : heads;
+        kv = (uint64_t)l->n_kv_head > kv ? (uint64_t)l->n_kv_head : kv;
+        wide = (uint64_t)l->width > wide ? (uint64_t)l->width : wide;
+    }
+    if ((uint64_t)s->shared_width > wide) {
+        wide = (uint64_t)s->shared_width;
+    }
+    /* The residual, its norms in both widths, the sums that ops return. */
+    row += D * (4 + 2 + 4 + 4 + 4);
+    /* q, k and v in F32, q and the attention's output in BF16, the gates. */
+    row += heads * (uint64_t)s->head_dim * (4 + 2 + 2) + heads * 4;
+    row += 2 * kv * (uint64_t)s->head_dim * 4;
+    row += wide * (4 + 4 + 2);
+    row += (uint64_t)s->top_k * ((uint64_t)s->expert_width * 2 + 12);
+    if (s->n_mtp > 0) {
+        /* Embedding and level below side by side; three levels' outputs. */
+        row += D * (4 + 4 + 2 + 2) + D * 4 * (SHAPE_MAX_MTP + 1);
+    }
+    if (logits > (uint64_t)max_rows) {
+        logits = (uint64_t)max_rows;
+    }
+    return row * (uint64_t)max_rows + logits * (uint64_t)s->vocab * 4;
+}
+
+/* ---- the pools ----------------------------------------------------------- */
+
+/* What the configuration asks for, with its zeros resolved. */
+struct wish {
+    int max_len; /* tokens */
+    bool asked_len;
+    int n_seqs, n_rows;
+    double share;
+    int full_pages;    /* of one sequence of max_len */
+    int session_pages; /* sliding pages of one session */
+    int step_pages;    /* sliding pages for the rows of one step */
+};
+
+static struct wish wishes(const struct checkpoint *ck)
+{
+    const struct model_conf *c = &ck->conf;
+    const struct shape *s = &ck->shape;
+    struct wish w = {
+        .max_len = s->max_model_len,
+        .n_seqs = c->max_seqs > 0 ? c->max_seqs : DEFAULT_SEQS,
+        .n_rows = c->max_rows > 0 ? c->max_rows : DEFAULT_ROWS,
+        .share = c->memory_utilization > 0 ? c->memory_utilization
+                                           : DEFAULT_UTILIZATION,
+    };
+
+    if (c->max_model_len > 0 && c->max_model_len <= s->max_model_len) {
+        w.max_len = c->max_model_len;
+        w.asked_len = true;
+    }
+    w.full_pages = (w.max_len + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK;
+    if (s->window > 0) {
+        /* r rows take at most ceil(r / 64) pages more than one row does; the
+         * sum over the sessions of a step is step_pages, and one page a
+         * session for the rounding up. */
+        w.session_pages = plan_sliding_pages(s->window, s->n_mtp + 1) + 1;
+        w.step_pages = (w.n_rows + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK;
+    }
+    return w;
+}
+
+static uint64_t at_most(uint64_t x, uint64_t max)
+{
+    return x < max ? x : max;
+}
+
+/* Shares budget bytes among the two pools. */
+static void share_pools(const struct wish *w, uint64_t budget,
+                        struct model_memory *m)
+{
+    uint64_t full_bytes = m->kv_page_bytes[MODEL_FULL];
+    uint64_t slide_bytes = m->kv_page_bytes[MODEL_SLIDING];
+    uint64_t n_seqs = (uint64_t)w->n_seqs;
+    uint64_t full_all = n_seqs * (uint64_t)w->full_pages;
+    uint64_t slide_all =
+        n_seqs * (uint64_t)w->session_pages + (uint64_t)w->step_pages;
+    uint64_t slide_one = (uint64_t)w->session_pages + (uint64_t)w->step_pages;
+    uint64_t full, slide = 0, left;
+
+    if (slide_bytes > 0) {
+        slide = at_most(slide_all, budget / 2 / slide_bytes);
+        if (slide < slide_one) {
+            slide = at_most(slide_one, budget / slide_bytes);
+        }
+    }
+    left = budget - slide * slide_bytes;
+    full = full_bytes > 0 ? at_most(full_all, left / full_bytes) : full_all;
+    left -= full * full_bytes;
+    if (slide_bytes > 0 && slide >= slide_all) {
+        slide += at_most(left / slide_bytes, full);
+    }
+    m->kv_pages[MODEL_FULL] = (int)at_most(full, INT32_MAX);
+    m->kv_pages[MODEL_SLIDING] = (int)at_most(slide, INT32_MAX);
+    m->kv_bytes = (uint64_t)m->kv_pages[MODEL_FULL] * full_bytes +
+                  (uint64_t)m->kv_pages[MODEL_SLIDING] * slide_bytes;
+}
+
+/* What is left for the pools; 0 where weights and a step fill the room. */
+static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
+                          const struct model_memory *m, struct report *rep)
+{
+    uint64_t room = (uint64_t)(w->share * (double)m->available);
+    uint64_t weights = weights_total(m), budget;
+
+    if (weights > room && ck->conf.weights == MODEL_MAP) {
+        report_note(rep,
+                    "the mapped weights (%.0f MiB) are larger than the memory "
+                    "for them (%.0f MiB): every step will read from the disk",
+                    (double)weights / MIB, (double)room / MIB);
+    }
+    if (ck->conf.weights == MODEL_MAP) {
+        weights = at_most(weights, room / 2);
+    }
+    if (room <= weights + m->activations) {
+        return 0;
+    }
+    budget = room - weights - m->activations;
+    if (ck->conf.kv_bytes > budget) {
+        report_problem(rep, REPORT_MEMORY,
+                       "kv_memory: expected at most %" PRIu64
+                       " bytes (what fits), found %" PRIu64,
+                       budget, ck->conf.kv_bytes);
+    }
+    return ck->conf.kv_bytes > 0 ? at_most(budget, ck->conf.kv_bytes) : budget;
+}
+
+static void judge(const struct checkpoint *ck, const struct wish *w,
+                  const struct model_memory *m, struct report *rep)
+{
+    int one = w->session_pages + w->step_pages;
+
+    if (ck->conf.max_model_len > ck->shape.max_model_len) {
+        report_problem(rep, REPORT_CONFIG,
+                       "max_model_len: expected at most %d (config.json), "
+                       "found %d",
+                       ck->shape.max_model_len, ck->conf.max_model_len);
+    } else if (m->kv_pages[MODEL_FULL] < 1 ||
+               m->kv_pages[MODEL_SLIDING] < one) {
+        report_problem(
+            rep, REPORT_MEMORY,
+            "not enough memory: weights take %.0f MiB, the buffers of a step "
+            "%.0f MiB, one short session %.0f MiB; expected at most %.0f MiB "
+            "(%g of what is available)",
+            (double)weights_total(m) / MIB, (double)m->activations / MIB,
+            (double)(m->kv_page_bytes[MODEL_FULL] +
+                     (uint64_t)one * m->kv_page_bytes[MODEL_SLIDING]) /
+                MIB,
+            w->share * (double)m->available / MIB, w->share);
+    } else if (m->max_model_len < w->max_len && w->asked_len) {
+        report_problem(rep, REPORT_MEMORY,
+                       "max_model_len: expected at most %d tokens (what fits "
+                       "in memory), found %d",
+                       m->max_model_len, w->max_len);
+    } else if (m->max_model_len < w->max_len) {
+        report_note(rep,
+                    "max_model_len is %d tokens: the %d of config.json do not "
+                    "fit in memory",
+                    m->max_model_len, w->max_len);
+    }
+}
+
+int plan_memory(const struct checkpoint *ck, uint64_t available,
+                struct report *rep, struct model_memory *ret)
+{
+    const struct slots *s = &ck->slots;
+    struct wish w = wishes(ck);
+    struct model_memory m = {
+        .available = available > 0 ? available : available_memory(""),
+        .activations = plan_activations(&ck->shape, w.n_rows, w.n_seqs),
+    };
+    int n_before = rep->n_problems;
+    uint64_t fits;
+
+    for (int i = 0; i < s->n; i++) {
+        if (checkpoint_wants(ck, &s->slot[i])) {
+            add_weight(s, &s->slot[i], &m);
+        }
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        m.kv_page_bytes[g] = shape_page_bytes(&ck->shape, g);
+    }
+    share_pools(&w, budget_of(ck, &w, &m, rep), &m);
+    fits = (uint64_t)m.kv_pages[MODEL_FULL] * MODEL_PAGE_TOK;
+    m.max_model_len = (int)at_most((uint64_t)w.max_len, fits);
+    judge(ck, &w, &m, rep);
+    *ret = m;
+    return rep->n_problems > n_before ? -EBADMSG : 0;
+}

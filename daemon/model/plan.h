@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_MODEL_PLAN_H
+#define STEPD_DAEMON_MODEL_PLAN_H
+
+/*
+ * Where the bytes will go, before the first one is read: weights by kind, KV
+ * pages of both groups, activations; and the largest context that fits.
+ */
+
+#include "daemon/model/checkpoint.h"
+
+/* Weights of a shape whose routed experts are stored in that form, all else as
+ * published (BF16, router bias F32). Sets the weights_* members. -ENOMEM. */
+int plan_weights(const struct shape *s, enum scheme experts,
+                 struct model_memory *ret);
+
+/* Pages that hold a window of that many slots while rows rows of one sequence
+ * are computed, wherever the first lies in its page. */
+int plan_sliding_pages(int window, int rows);
+
+/* Bytes of the buffers of a step: of at most max_rows rows of at most max_seqs
+ * sequences. */
+uint64_t plan_activations(const struct shape *s, int max_rows, int max_seqs);
+
+/* The whole plan for a checkpoint under ck's model_conf, where available bytes
+ * are free (0: as available_memory says). The pools never take more than
+ * memory_utilization of them. -EBADMSG with a problem in rep where an asked
+ * size does not fit, or nothing does; a context that was not asked for shrinks
+ * with a note. */
+int plan_memory(const struct checkpoint *ck, uint64_t available,
+                struct report *rep, struct model_memory *ret);
+
+#endif
