@@ -69,7 +69,26 @@ daemon_libsched_a_SOURCES =
 daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 
 noinst_LIBRARIES += daemon/libnet.a
-daemon_libnet_a_SOURCES =
+daemon_libnet_a_SOURCES = \
+	daemon/net/account.c \
+	daemon/net/account.h \
+	daemon/net/conn.c \
+	daemon/net/conn.h \
+	daemon/net/flight.c \
+	daemon/net/flight.h \
+	daemon/net/listen.c \
+	daemon/net/listen.h \
+	daemon/net/ops.c \
+	daemon/net/ops.h \
+	daemon/net/peer.c \
+	daemon/net/peer.h \
+	daemon/net/reply.c \
+	daemon/net/reply.h \
+	daemon/net/request.c \
+	daemon/net/request.h \
+	daemon/net/server.c \
+	daemon/net/server.h \
+	daemon/net/status.c
 daemon_libnet_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 
 # What each layer needs to link, itself first. Programs (stepd, tests) take

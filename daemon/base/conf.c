@@ -112,7 +112,7 @@ static const struct conf_key table[] = {
         "Users who may speak for tenants of their own"),
 
     NUMBER(max_connections, CONF_INT, "1024", 1, 60000, "connections",
-        "Connections at once", true),
+        "Connections at once", false),
     NUMBER(max_connections_per_uid, CONF_INT, "256", 1, 60000, "connections",
         "Connections of one user at once", true),
     NUMBER(max_in_flight, CONF_INT, "64", 1, 64, "requests",

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_NET_FLIGHT_H
+#define STEPD_DAEMON_NET_FLIGHT_H
+
+/*
+ * Requests in flight: what the engine has taken and not yet ended. A flight
+ * outlives its connection, for the engine still owes it one final event.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/wire.h"
+#include "daemon/net/account.h"
+
+struct conn;
+
+#define FLIGHT_BUCKETS 1024
+
+struct flight {
+    struct flight *next_bucket; /* flights::bucket */
+    struct flight *next_conn;   /* conn::flights */
+    struct conn *conn;          /* NULL: gone */
+    struct account *account;
+    uint64_t job, request;
+    enum wire_op op;
+    uint64_t born_us;
+    char tenant[WIRE_MAX_TENANT + 1];
+    bool cancelled;    /* somebody asked for its end */
+    uint64_t n_ids;    /* sent in parts so far */
+    int prompt_tokens; /* as accepted said; -1: not yet */
+};
+
+struct flights {
+    struct flight *bucket[FLIGHT_BUCKETS];
+    int n;
+};
+
+/* A flight of this connection; the account of its user gets one more job. */
+struct flight *flight_begin(struct flights *t, struct conn *c, uint64_t job,
+                            const struct wire_request *r, uint64_t now_us);
+/* After the final event: forgets it everywhere. */
+void flight_end(struct flights *t, struct accounts *a, struct flight *f);
+/* The connection is gone; the flight goes on without. */
+void flight_detach(struct flight *f);
+
+struct flight *flight_by_job(const struct flights *t, uint64_t job);
+struct flight *flight_by_request(const struct conn *c, uint64_t request);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * Events of the engine to frames. The way back of request.c.
+ *
+ * Owns nothing. I/O thread. The invariant: one event becomes whole frames or
+ * none (client/wire.c appends all or nothing), each below max_frame: long
+ * results are cut into `part` events by wire_put_part_*.
+ */
+
+#include "daemon/net/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/die.h"
+#include "daemon/net/flight.h"
+#include "daemon/sched/job.h"
+
+static const char *const kinds[] = {
+    [EVENT_CONTENT] = "content",
+    [EVENT_REASONING] = "reasoning",
+    [EVENT_TOOL_CALL] = "tool_call",
+};
+
+static const char *const finishes[] = {
+    [FINISH_STOP] = "stop",
+    [FINISH_LENGTH] = "length",
+    [FINISH_TOOL_CALLS] = "tool_calls",
+    [FINISH_CANCELLED] = "cancelled",
+    [FINISH_TIMEOUT] = "timeout",
+};
+
+const char *reply_finish_name(const struct event *e)
+{
+    BUG_ON((size_t)e->finish >= sizeof(finishes) / sizeof(finishes[0]));
+    return finishes[e->finish];
+}
+
+bool reply_is_final(const struct event *e)
+{
+    return e->type == EVENT_DONE || e->type == EVENT_ERROR;
+}
+
+static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
+{
+    struct wire_delta d = {
+        .kind = kinds[e->kind],
+        .text = e->text.p,
+        .n = e->text.n,
+        .bytes = e->text_is_bytes,
+        .ids = e->ids,
+        .n_ids = e->n_ids,
+        .n_logprobs = e->n_logprobs,
+    };
+    struct wire_logprob *list = NULL;
+
+    if (e->n_logprobs > 0) {
+        list = xcalloc((size_t)e->n_logprobs, sizeof(list[0]));
+        for (int i = 0; i < e->n_logprobs; i++) {
+            const struct event_logprob *l = &e->logprobs[i];
+
+            list[i].id = l->id;
+            list[i].logprob = l->logprob;
+            list[i].n_top = l->n_top;
+            list[i].top_id = l->top_id;
+            list[i].top_logprob = l->top_logprob;
+        }
+        d.logprobs = list;
+    }
+    (void)wire_put_delta(b, id, &d);
+    free(list);
+}
+
+static void put_part(struct wire_buf *b, const struct event *e,
+                     struct flight *f)
+{
+    if (e->n_ids > 0) {
+        f->n_ids += (uint64_t)e->n_ids;
+        (void)wire_put_part_ids(b, f->request, e->ids, (size_t)e->n_ids);
+    }
+    if (e->text.n > 0) {
+        (void)wire_put_part_text(b, f->request, e->text.p, e->text.n,
+                                 e->text_is_bytes);
+    }
+}
+
+static void put_done(struct wire_buf *b, const struct event *e,
+                     const struct flight *f)
+{
+    struct wire_done d = {
+        .finish_reason = reply_finish_name(e),
+        .prompt_tokens = e->usage.prompt_tokens,
+        .cached_tokens = e->usage.cached_tokens,
+        .completion_tokens = e->usage.completion_tokens,
+        .reasoning_tokens = e->usage.reasoning_tokens,
+        .drafted = e->usage.drafted,
+        .accepted = e->usage.accepted,
+        .seed = e->seed,
+        .queue_ms = e->timings.queue_ms,
+        .prefill_ms = e->timings.prefill_ms,
+        .decode_ms = e->timings.decode_ms,
+    };
+    struct wire_map m;
+
+    if (!e->plain) {
+        (void)wire_put_done(b, f->request, &d);
+        return;
+    }
+    wire_map_begin_done(&m, b, f->request);
+    if (f->op == WIRE_TOKENIZE) {
+        wire_map_uint(&m, "count", f->n_ids);
+    }
+    (void)wire_map_end(&m);
+}
+
+void reply_event(struct wire_buf *b, const struct event *e, struct flight *f)
+{
+    switch (e->type) {
+    case EVENT_ACCEPTED:
+        f->prompt_tokens = e->prompt_tokens;
+        (void)wire_put_accepted(b, f->request, f->job, e->queue_position,
+                                e->prompt_tokens);
+        break;
+    case EVENT_PROGRESS:
+        (void)wire_put_progress(b, f->request, e->done, e->total, e->cached);
+        break;
+    case EVENT_DELTA:
+        put_delta(b, e, f->request);
+        break;
+    case EVENT_PART:
+        put_part(b, e, f);
+        break;
+    case EVENT_DONE:
+        put_done(b, e, f);
+        break;
+    case EVENT_ERROR:
+        (void)wire_put_error(b, f->request,
+                             wire_code_find(e->code, strlen(e->code)),
+                             e->message, e->detail, e->retry_ms);
+        break;
+    }
+}

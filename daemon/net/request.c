@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * A decoded request to a job: the place where every limit on what clients may
+ * ask is checked that the protocol's own tables cannot know, because it is
+ * configured or depends on who asks.
+ *
+ * Owns nothing; the job it returns owns its texts, so that the frame can go.
+ * I/O thread: only copies, no tokenising. The invariant: a job that leaves here
+ * has every field in range, and nothing behind it checks what a client may ask
+ * for again, but for what only tokens can tell (too_long).
+ *
+ * To change what clients may ask: hard limits are in client/wire.h, tunable
+ * ones in base/conf.c.
+ */
+
+#include "daemon/net/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/conf.h"
+#include "daemon/base/die.h"
+#include "daemon/sched/job.h"
+
+_Static_assert(JOB_MAX_STOPS >= WIRE_MAX_STOPS, "stops");
+_Static_assert(JOB_MAX_TENANT >= WIRE_MAX_TENANT, "tenant");
+_Static_assert(JOB_MAX_SESSION >= WIRE_MAX_SESSION, "session");
+
+int request_kind(enum wire_op op)
+{
+    switch (op) {
+    case WIRE_GENERATE:
+        return JOB_GENERATE;
+    case WIRE_TOKENIZE:
+        return JOB_TOKENIZE;
+    case WIRE_DETOKENIZE:
+        return JOB_DETOKENIZE;
+    case WIRE_RENDER:
+        return JOB_RENDER;
+    default:
+        return -1;
+    }
+}
+
+static int refuse(struct wire_error *err, const struct wire_request *r,
+                  int code, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static int refuse(struct wire_error *err, const struct wire_request *r,
+                  int code, const char *key, const char *fmt, ...)
+{
+    va_list ap;
+
+    err->code = code;
+    err->id = r->id;
+    (void)snprintf(err->detail, sizeof(err->detail), "%s", key);
+    va_start(ap, fmt);
+    (void)vsnprintf(err->message, sizeof(err->message), fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+static int check(const struct wire_request *r, const struct conf *conf,
+                 const struct peer *peer, struct wire_error *err)
+{
+    if (r->tenant.p != NULL && !peer->may_delegate) {
+        return refuse(err, r, WIRE_E_DENIED, "tenant",
+                      "only delegate_users may name a tenant");
+    }
+    if (r->priority > conf->max_priority && !peer->is_admin) {
+        return refuse(err, r, WIRE_E_DENIED, "priority",
+                      "priority may be %d at most here", conf->max_priority);
+    }
+    if (conf->drafts >= 0 && r->drafts > conf->drafts) {
+        return refuse(err, r, WIRE_E_BAD_REQUEST, "drafts",
+                      "drafts may be %d at most here", conf->drafts);
+    }
+    if (conf->max_model_len > 0 && r->max_tokens > conf->max_model_len) {
+        return refuse(err, r, WIRE_E_TOO_LONG, "max_tokens",
+                      "max_tokens may be %d at most here", conf->max_model_len);
+    }
+    return 0;
+}
+
+/* Text sizes are the client's choice: running out of memory is an answer. */
+static int copy(struct job_text *to, const struct wire_str *from)
+{
+    if (from->p == NULL) {
+        return 0;
+    }
+    to->p = malloc(from->n + 1);
+    if (to->p == NULL) {
+        return -1;
+    }
+    memcpy(to->p, from->p, from->n);
+    to->p[from->n] = '\0';
+    to->n = from->n;
+    return 0;
+}
+
+/* Names whose length wire_decode_request has checked. */
+static void copy_name(char *to, size_t n_to, const struct wire_str *from)
+{
+    BUG_ON(from->n >= n_to);
+    if (from->n > 0) {
+        memcpy(to, from->p, from->n);
+    }
+    to[from->n] = '\0';
+}
+
+static int copy_texts(struct job *j, const struct wire_request *r)
+{
+    int bad = copy(&j->messages, &r->messages) | copy(&j->tools, &r->tools) |
+              copy(&j->tool_choice, &r->tool_choice) |
+              copy(&j->prompt, &r->prompt);
+
+    for (size_t i = 0; i < r->n_stops; i++) {
+        bad |= copy(&j->stop[i], &r->stop[i]);
+        j->n_stops++;
+    }
+    if (r->n_ids > 0) {
+        j->ids = malloc(r->n_ids * sizeof(j->ids[0]));
+        if (j->ids != NULL) {
+            memcpy(j->ids, r->ids, r->n_ids * sizeof(j->ids[0]));
+            j->n_ids = (int)r->n_ids;
+        }
+        bad |= j->ids == NULL;
+    }
+    return bad;
+}
+
+static void copy_numbers(struct job *j, const struct wire_request *r)
+{
+    j->request = r->id;
+    j->chat = r->messages.p != NULL;
+    j->thinking = r->thinking;
+    j->add_generation = r->add_generation_prompt;
+    j->parse_special = r->special;
+    j->want_ids = r->want_ids;
+    j->temperature = (float)r->temperature;
+    j->top_p = (float)r->top_p;
+    j->min_p = (float)r->min_p;
+    j->top_k = (int)r->top_k;
+    j->repetition = (float)r->repetition_penalty;
+    j->presence = (float)r->presence_penalty;
+    j->frequency = (float)r->frequency_penalty;
+    j->seed_given = wire_has(r, WIRE_K_SEED);
+    j->seed = r->seed;
+    j->max_tokens = (int)r->max_tokens;
+    j->logprobs = (int)r->logprobs;
+    j->drafts = (int)r->drafts;
+    j->priority = (int)r->priority;
+    j->timeout_ms = r->timeout_ms;
+    j->append = r->append;
+}
+
+int request_to_job(const struct wire_request *r, const struct conf *conf,
+                   const struct peer *peer, struct job **ret,
+                   struct wire_error *err)
+{
+    struct job *j;
+    int code, kind = request_kind(r->op);
+
+    BUG_ON(kind < 0);
+    code = check(r, conf, peer, err);
+    if (code < 0) {
+        return code;
+    }
+    j = job_create((enum job_kind)kind);
+    if (j == NULL || copy_texts(j, r) != 0) {
+        job_destroy(j);
+        return refuse(err, r, WIRE_E_NO_MEMORY, "",
+                      "no memory for this request");
+    }
+    copy_numbers(j, r);
+    j->uid = peer->uid;
+    copy_name(j->tenant, sizeof(j->tenant), &r->tenant);
+    copy_name(j->session, sizeof(j->session), &r->session);
+    copy_name(j->reasoning, sizeof(j->reasoning), &r->reasoning_effort);
+    *ret = j;
+    return 0;
+}
