@@ -38,7 +38,7 @@ const struct wire_op_row wire_ops[WIRE_N_OPS] = {
     [WIRE_RENDER] = {"render", false, "messages to the prompt's text or ids"},
     [WIRE_SCORE] = {"score", true, "logprobs of a given text"},
     [WIRE_STATUS] = {"status", false, "state, model, own jobs, totals"},
-    [WIRE_METRICS] = {"metrics", true, "Prometheus text"},
+    [WIRE_METRICS] = {"metrics", false, "Prometheus text"},
     [WIRE_SESSION_LIST] = {"session_list", true, "own sessions"},
     [WIRE_SESSION_PIN] = {"session_pin", true, "keep in memory"},
     [WIRE_SESSION_UNPIN] = {"session_unpin", true, "no longer keep in memory"},
@@ -46,7 +46,7 @@ const struct wire_op_row wire_ops[WIRE_N_OPS] = {
     [WIRE_SESSION_RESTORE] = {"session_restore", true, "read from disk"},
     [WIRE_SESSION_DROP] = {"session_drop", true, "forget, on disk too"},
     [WIRE_SESSION_FORK] = {"session_fork", true, "a second one that goes on"},
-    [WIRE_DRAIN] = {"drain", true, "take no new work (admins)"},
+    [WIRE_DRAIN] = {"drain", false, "take no new work (admins)"},
     [WIRE_RELOAD] = {"reload", true, "read the configuration again (admins)"},
 };
 
@@ -207,7 +207,7 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                        .flags = WIRE_KEY_LATER | WIRE_KEY_DEFAULT,
                        .doc = "messages follow those of the session"},
     [WIRE_K_OFF] = {"off", OP(DRAIN), 0, BOOL_ROW(off, false),
-                    .flags = WIRE_KEY_LATER | WIRE_KEY_DEFAULT,
+                    .flags = WIRE_KEY_DEFAULT,
                     .doc = "end the drain"},
     [WIRE_K_RESPONSE_FORMAT] = {"response_format", OP(GENERATE), 0,
                                 LATER_ROW(WIRE_T_MAP),
