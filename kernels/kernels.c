@@ -21,7 +21,6 @@
 
 /* Programs that do not link the specification (all but tests) see NULL. */
 #pragma weak kern_ref_ops
-#pragma weak kern_cpu_ops
 
 /* One call's checks; the first failure wins. */
 struct check {

@@ -18,10 +18,19 @@ kernels_libkernels_ref_a_SOURCES = kernels/ref/accept.c kernels/ref/attn.c \
 
 # Sources compiled once: the pool, the choice of a path, the weights.
 noinst_LIBRARIES += kernels/libkernels_cpu.a
-kernels_libkernels_cpu_a_SOURCES =
+kernels_libkernels_cpu_a_SOURCES = kernels/cpu/accept.c kernels/cpu/cpu.c \
+	kernels/cpu/cpu.h kernels/cpu/gather.c kernels/cpu/isa.c \
+	kernels/cpu/pool.c kernels/cpu/pool.h kernels/cpu/weight.c
 
 # Sources compiled once per instruction set.
-KERNELS_ISA_SOURCES =
+KERNELS_ISA_SOURCES = kernels/cpu/act.h kernels/cpu/attn.c \
+	kernels/cpu/embed.c kernels/cpu/expert_down.c kernels/cpu/expert_up.c \
+	kernels/cpu/experts.h kernels/cpu/finite.c kernels/cpu/linear.c \
+	kernels/cpu/norm.c kernels/cpu/norm.h kernels/cpu/ops.h \
+	kernels/cpu/qkv.c kernels/cpu/router.c kernels/cpu/sample.c \
+	kernels/cpu/simd.h kernels/cpu/simd_avx2.h kernels/cpu/simd_avx512.h \
+	kernels/cpu/simd_portable.h kernels/cpu/swiglu.c kernels/cpu/table.c \
+	kernels/cpu/tile.c kernels/cpu/tile.h
 
 noinst_LIBRARIES += kernels/libkernels_cpu_portable.a
 kernels_libkernels_cpu_portable_a_SOURCES = $(KERNELS_ISA_SOURCES)

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * kern_attn: paged attention with an online softmax. An item is one KV head for
+ * a block of neighbouring rows of one sequence: each page's K and V are brought
+ * into a form that suits the arithmetic once and serve all query heads of all
+ * rows of the block. Once per path.
+ *
+ * Order. A score is one chain over the channels (lanes are tokens, so a page's
+ * K is transposed); an output channel is one chain over the tokens (lanes are
+ * channels); pages are folded in ascending order with the row's running maximum
+ * and sum. A row looks at its own token range of a page and nothing else: what
+ * its neighbours in the block need changes neither its values nor their order,
+ * and a slot that its mask hides is left out, not multiplied by zero.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "kernels/cpu/ops.h"
+
+#define D   KERN_HEAD_DIM
+#define TOK KERN_PAGE_TOK
+
+/* Query heads of a block: they pay for a page's transposition together. */
+#define BLOCK_Q 64
+/* Register tile: query heads times vectors. */
+#define TILE_Q (ISA_LEVEL >= 2 ? 4 : 2)
+#define TILE_V 4
+
+/* A transposed page: [QK_STEPS][TOK] elements of 32 bits. With the BF16 dot
+ * product a step is a pair of channels, else one channel as F32. */
+#if ISA_LEVEL == 3
+#define QK_STEPS (D / 2)
+#else
+#define QK_STEPS D
+#endif
+
+struct attn {
+    struct cpu *c;
+    const struct kern_attn_args *a;
+    const int32_t *block; /* [n_blocks + 1] first row of each */
+    int n_kv, group, most_q;
+};
+
+/* A block's state in its thread's scratch. */
+struct work {
+    uint32_t *kt; /* [QK_STEPS][TOK] */
+    float *v;     /* [TOK][D] */
+    uint32_t *q;  /* [n_q][QK_STEPS] */
+    float *s;     /* [n_q][TOK] scores, then weights */
+    float *o;     /* [n_q][D] */
+    float *max;   /* [n_q] */
+    float *sum;   /* [n_q] */
+};
+
+static size_t work_bytes(int n_q)
+{
+    return sizeof(float) * (QK_STEPS * TOK + TOK * D +
+                            (size_t)n_q * (QK_STEPS + TOK + D + 2));
+}
+
+static struct work work_at(uint8_t *p, int n_q)
+{
+    struct work w;
+
+    w.kt = (uint32_t *)p;
+    w.v = (float *)(w.kt + QK_STEPS * TOK);
+    w.s = w.v + TOK * D;
+    w.o = w.s + (size_t)n_q * TOK;
+    w.q = (uint32_t *)(w.o + (size_t)n_q * D);
+    w.max = (float *)(w.q + (size_t)n_q * QK_STEPS);
+    w.sum = w.max + n_q;
+    return w;
+}
+
+/* ---- a page, made ready ---- */
+
+/* K of tokens t0 .. t1 - 1 (whole vectors), transposed. */
+static void load_k(uint32_t *kt, const uint16_t *k, int t0, int t1)
+{
+    for (int t = t0; t < t1; t += VF_N) {
+        for (int d = 0; d < QK_STEPS; d += VF_N) {
+            vi r[VF_N];
+
+#pragma GCC unroll 16
+            for (int i = 0; i < VF_N; i++) {
+#if ISA_LEVEL == 3
+                r[i] = vi_load(k + (size_t)(t + i) * D + 2 * d);
+#else
+                vf x = vf_load_bf16(k + (size_t)(t + i) * D + d);
+
+                memcpy(&r[i], &x, sizeof(x));
+#endif
+            }
+            vi_transpose(r);
+#pragma GCC unroll 16
+            for (int i = 0; i < VF_N; i++) {
+                vi_store(kt + (size_t)(d + i) * TOK + t, r[i]);
+            }
+        }
+    }
+}
+
+static void load_v(float *to, const uint16_t *v, int t0, int t1)
+{
+    for (int i = t0 * D; i < t1 * D; i += VF_N) {
+        vf_store(to + i, vf_load_bf16(v + i));
+    }
+}
+
+static void load_q(uint32_t *to, const uint16_t *q)
+{
+#if ISA_LEVEL == 3
+    memcpy(to, q, D * 2);
+#else
+    for (int i = 0; i < D; i += VF_N) {
+        vf_store((float *)to + i, vf_load_bf16(q + i));
+    }
+#endif
+}
+
+/* ---- the two products; Q and V are constants ---- */
+
+INLINE vf qk(vf acc, const uint32_t *k, uint32_t q)
+{
+#if ISA_LEVEL == 3
+    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(k),
+                            (__m512bh)_mm512_set1_epi32((int)q));
+#else
+    float f;
+
+    memcpy(&f, &q, sizeof(f));
+    return vf_fma(vf_set(f), vf_load((const float *)k), acc);
+#endif
+}
+
+/* Scores of Q query heads for V vectors of tokens. */
+INLINE void qk_tile(float *s, const uint32_t *q, const uint32_t *kt, int Q,
+                    int V)
+{
+    vf acc[TILE_Q * TILE_V];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < Q * V; i++) {
+        acc[i] = vf_set(0.0f);
+    }
+    for (int d = 0; d < QK_STEPS; d++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < Q; i++) {
+#pragma GCC unroll 4
+            for (int t = 0; t < V; t++) {
+                acc[i * V + t] = qk(acc[i * V + t], kt + d * TOK + t * VF_N,
+                                    q[i * QK_STEPS + d]);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < Q; i++) {
+#pragma GCC unroll 4
+        for (int t = 0; t < V; t++) {
+            vf_store(s + i * TOK + t * VF_N, acc[i * V + t]);
+        }
+    }
+}
+
+/* o += sum over t0 <= t < t1 of p[t] v[t], for Q query heads. */
+INLINE void pv_tile(float *o, const float *p, const float *v, int t0, int t1,
+                    int Q)
+{
+    for (int d = 0; d < D; d += TILE_V * VF_N) {
+        vf acc[TILE_Q * TILE_V];
+
+#pragma GCC unroll 16
+        for (int i = 0; i < Q * TILE_V; i++) {
+            acc[i] = vf_load(o + i / TILE_V * D + d + i % TILE_V * VF_N);
+        }
+        for (int t = t0; t < t1; t++) {
+#pragma GCC unroll 4
+            for (int i = 0; i < Q; i++) {
+                vf w = vf_set(p[i * TOK + t]);
+
+#pragma GCC unroll 4
+                for (int u = 0; u < TILE_V; u++) {
+                    acc[i * TILE_V + u] =
+                        vf_fma(w, vf_load(v + t * D + d + u * VF_N),
+                               acc[i * TILE_V + u]);
+                }
+            }
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < Q * TILE_V; i++) {
+            vf_store(o + i / TILE_V * D + d + i % TILE_V * VF_N, acc[i]);
+        }
+    }
+}
+
+/* n query heads of one row against tokens t0 .. t1 - 1 of the page. */
+static void scores(const struct work *w, int i_q, int n, int t0, int t1)
+{
+    int t = t0 - t0 % VF_N, end = (t1 + VF_N - 1) / VF_N * VF_N, i;
+
+    for (; t + TILE_V * VF_N <= end; t += TILE_V * VF_N) {
+        for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
+            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
+                    w->kt + t, TILE_Q, TILE_V);
+        }
+        for (; i < n; i++) {
+            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
+                    w->kt + t, 1, TILE_V);
+        }
+    }
+    for (; t < end; t += VF_N) {
+        for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
+            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
+                    w->kt + t, TILE_Q, 1);
+        }
+        for (; i < n; i++) {
+            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
+                    w->kt + t, 1, 1);
+        }
+    }
+}
+
+/* ---- the fold ---- */
+
+/* Turns the scores of query head i into weights and rescales its sums. */
+static void fold(const struct work *w, int i, int t0, int t1)
+{
+    const vf scale = vf_set(0.088388347648318447f); /* 128^-1/2 */
+    const vf none = vf_set(-INFINITY);
+    vf m = none, l = vf_set(0.0f);
+    float *s = w->s + i * TOK, *o = w->o + i * D;
+    float before = w->max[i], now, shrink;
+
+    for (int t = 0; t < TOK; t += VF_N) {
+        vf x = none;
+
+        if (t < t1 && t + VF_N > t0) {
+            x = vf_where_lanes(t0 - t, t1 - t, vf_mul(vf_load(s + t), scale),
+                               none);
+        }
+        vf_store(s + t, x);
+        m = vf_max(m, x);
+    }
+    now = vf_hmax(m);
+    now = now > before ? now : before;
+    for (int t = 0; t < TOK; t += VF_N) {
+        vf p = vf_exp(vf_sub(vf_load(s + t), vf_set(now)));
+
+        vf_store(s + t, p);
+        l = vf_add(l, p);
+    }
+    shrink = vf_first(vf_exp(vf_set(before - now)));
+    w->max[i] = now;
+    w->sum[i] = w->sum[i] * shrink + vf_sum(l);
+    for (int d = 0; d < D; d += VF_N) {
+        vf_store(o + d, vf_mul(vf_load(o + d), vf_set(shrink)));
+    }
+}
+
+static void row_page(const struct work *w, int i_q, int n, int t0, int t1)
+{
+    int i = 0;
+
+    scores(w, i_q, n, t0, t1);
+    for (int k = 0; k < n; k++) {
+        fold(w, i_q + k, t0, t1);
+    }
+    for (; i + TILE_Q <= n; i += TILE_Q) {
+        pv_tile(w->o + (i_q + i) * D, w->s + (i_q + i) * TOK, w->v, t0, t1,
+                TILE_Q);
+    }
+    for (; i < n; i++) {
+        pv_tile(w->o + (i_q + i) * D, w->s + (i_q + i) * TOK, w->v, t0, t1, 1);
+    }
+}
+
+/* ---- rows and pages ---- */
+
+/* Slots that row looks at: *ret_lo .. its own. */
+static int row_range(const struct kern_attn_args *a, int row, int *ret_lo)
+{
+    int slot = ((const int32_t *)cpu_at(a->at.slot))[row];
+    int seq = ((const int32_t *)cpu_at(a->at.seq))[row];
+    int low = ((const int32_t *)cpu_at(a->at.low))[seq];
+
+    *ret_lo = a->window > 0 ? imax(low, slot - a->window + 1) : low;
+    return slot;
+}
+
+static int page_id(const struct kern_attn_args *a, int seq, int page)
+{
+    const int32_t *table = cpu_at(a->at.table), *first = cpu_at(a->at.first_page);
+    int col = page - first[seq], id;
+
+    if (col < 0 || col >= a->at.max_pages) {
+        return -1;
+    }
+    id = table[(size_t)seq * (size_t)a->at.max_pages + (size_t)col];
+    return id < a->kv.n_pages ? id : -1;
+}
+
+static void block_page(const struct attn *j, const struct work *w, int row0,
+                       int n_rows, int g, int page, struct cpu_thread *t)
+{
+    const struct kern_attn_args *a = j->a;
+    int seq = ((const int32_t *)cpu_at(a->at.seq))[row0];
+    const uint16_t *k =
+        (const uint16_t *)((const uint8_t *)cpu_at(a->kv.pages) +
+                           (size_t)page_id(a, seq, page) * a->kv.page_bytes) +
+        (size_t)g * TOK * D;
+    int lo = TOK, hi = 0;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int r = 0; r < n_rows; r++) {
+            int from, slot = row_range(a, row0 + r, &from);
+            int t0 = imax(0, from - page * TOK);
+            int t1 = imin(TOK, slot + 1 - page * TOK);
+
+            if (t0 >= t1) {
+                continue;
+            }
+            if (pass == 1) {
+                row_page(w, r * j->group, j->group, t0, t1);
+            }
+            lo = imin(lo, t0);
+            hi = imax(hi, t1);
+        }
+        if (lo >= hi) {
+            return;
+        }
+        if (pass == 0) {
+            load_k(w->kt, k, lo - lo % VF_N, (hi + VF_N - 1) / VF_N * VF_N);
+            load_v(w->v, k + (size_t)j->n_kv * TOK * D, lo, hi);
+            t->kv_bytes += (uint64_t)(hi - lo) * D * 2 * sizeof(uint16_t);
+        }
+    }
+}
+
+static void block_out(const struct attn *j, const struct work *w, int row0,
+                      int n_rows, int g)
+{
+    const struct kern_attn_args *a = j->a;
+    const float *gate = cpu_at(a->gate);
+    uint16_t *out = cpu_at(a->out);
+
+    for (int i = 0; i < n_rows * j->group; i++) {
+        size_t head = (size_t)(row0 + i / j->group) * (size_t)a->n_head +
+                      (size_t)(g * j->group + i % j->group);
+        const float *o = w->o + i * D;
+        vf norm = vf_set(w->sum[i] == 0.0f ? 0.0f : 1.0f / w->sum[i]);
+
+        if (gate != NULL) {
+            norm = vf_mul(norm, vf_sigmoid(vf_set(gate[head])));
+        }
+        for (int d = 0; d < D; d += VF_N) {
+            vf_store_bf16(out + head * D + d, vf_mul(vf_load(o + d), norm));
+        }
+    }
+}
+
+static void attn_item(void *arg, int i_item, int i_thread)
+{
+    const struct attn *j = arg;
+    struct cpu_thread *t = &j->c->thread[i_thread];
+    int b = i_item / j->n_kv, g = i_item % j->n_kv;
+    int row0 = j->block[b], n_rows = j->block[b + 1] - row0;
+    int n_q = n_rows * j->group, first = INT32_MAX, last = 0;
+    struct work w = work_at(t->scratch, j->most_q);
+
+    for (int r = 0; r < n_rows; r++) {
+        int lo, slot = row_range(j->a, row0 + r, &lo);
+        const uint16_t *q =
+            (const uint16_t *)cpu_at(j->a->q) +
+            ((size_t)(row0 + r) * (size_t)j->a->n_head + (size_t)(g * j->group)) *
+                D;
+
+        first = imin(first, lo);
+        last = imax(last, slot);
+        for (int h = 0; h < j->group; h++) {
+            load_q(w.q + (r * j->group + h) * QK_STEPS, q + h * D);
+        }
+    }
+    for (int i = 0; i < n_q; i++) {
+        w.max[i] = -INFINITY;
+        w.sum[i] = 0.0f;
+    }
+    memset(w.o, 0, sizeof(*w.o) * (size_t)n_q * D);
+    for (int page = first / TOK; page <= last / TOK; page++) {
+        block_page(j, &w, row0, n_rows, g, page, t);
+    }
+    block_out(j, &w, row0, n_rows, g);
+}
+
+/* The pages that the rows of a block look at are there. */
+static int check_pages(struct cpu *c, const struct kern_attn_args *a, int seq,
+                       int lo, int hi)
+{
+    for (int p = lo / TOK; p <= hi / TOK; p++) {
+        if (lo < 0 || page_id(a, seq, p) < 0) {
+            return cpu_fail(c, -EIO, "attn: sequence %d has no page %d", seq,
+                            p);
+        }
+    }
+    return 0;
+}
+
+/* Cuts the rows into blocks; returns their number. */
+static int find_blocks(struct cpu *c, const struct kern_attn_args *a, int n,
+                       int most_rows, int32_t *block)
+{
+    const int32_t *seq = cpu_at(a->at.seq);
+    int n_blocks = 0, ret;
+
+    for (int r = 0; r < n;) {
+        int r0 = r, first = INT32_MAX, last = 0;
+
+        if (seq[r] < 0 || seq[r] >= a->at.n_seq) {
+            return cpu_fail(c, -EIO, "attn: row %d has no sequence", r);
+        }
+        block[n_blocks++] = r0;
+        for (; r < n && r < r0 + most_rows && seq[r] == seq[r0]; r++) {
+            int lo, slot = row_range(a, r, &lo);
+
+            first = imin(first, lo);
+            last = imax(last, slot);
+        }
+        ret = check_pages(c, a, seq[r0], first, last);
+        if (ret < 0) {
+            return ret;
+        }
+    }
+    block[n_blocks] = n;
+    return n_blocks;
+}
+
+int ISA(cpu_attn)(struct cpu *c, const struct kern_attn_args *a)
+{
+    int n = cpu_rows(&a->rows), group = a->n_head / a->kv.n_kv_head;
+    int most_rows = imax(1, BLOCK_Q / group), n_blocks, r;
+    struct attn j = {.c = c,
+                     .a = a,
+                     .n_kv = a->kv.n_kv_head,
+                     .group = group,
+                     .most_q = most_rows * group};
+
+    r = cpu_shared(c, sizeof(int32_t) * ((size_t)n + 1));
+    if (r < 0) {
+        return r;
+    }
+    n_blocks = find_blocks(c, a, n, most_rows, (int32_t *)c->shared);
+    if (n_blocks < 0) {
+        return n_blocks;
+    }
+    r = cpu_scratch(c, work_bytes(j.most_q));
+    if (r < 0) {
+        return r;
+    }
+    j.block = (const int32_t *)c->shared;
+    pool_run(c->pool, attn_item, &j, n_blocks * j.n_kv);
+    return 0;
+}

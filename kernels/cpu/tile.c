@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * The register tiles under linear and the experts, once per path. A tile holds
+ * M weight rows times N activation rows of accumulators, one vector an output
+ * element, and walks k in ascending chunks; afterwards each vector is folded
+ * by vf_sum's tree. Nothing here depends on M or N but speed.
+ *
+ * Few rows (decode): the weights come from memory once, tile after tile, all
+ * activation rows against each tile while it is in L1, the next tile being
+ * prefetched. Packed weights are decoded in registers. Many rows (prefill): a
+ * panel of weight rows stays in L2 (packed ones decoded into it once), and for
+ * each tile of activation rows k is cut so that the tile stays in L1;
+ * accumulators wait in memory between the cuts, whole, so that a cut changes
+ * no sum.
+ *
+ * Runs on the pool's threads, each with its own job and scratch.
+ */
+#include "kernels/cpu/tile.h"
+
+/* ---- activation rows ---- */
+
+/* Elements of a prepared row, whole MXFP4 blocks; rows are kept apart by a
+ * little more, so that equal columns of eight rows do not share a cache set. */
+static size_t prepared_stride(int cols)
+{
+    return (size_t)((cols + 31) & ~31) + 64 / sizeof(xt) * 5;
+}
+
+static void prepare(xt *to, const uint16_t *from, int cols)
+{
+#if ISA_LEVEL == 3
+    memcpy(to, from, (size_t)cols * 2);
+    memset(to + cols, 0, (size_t)(-cols & 31) * 2);
+#else
+    for (int k = 0; k < ((cols + 31) & ~31); k += DOT_K, to += DOT_K) {
+        const uint8_t *p = (const uint8_t *)(from + imin(k, cols));
+        int left = imax(cols - k, 0);
+        wv v = left < DOT_K ? wv_load_n(p, left) : wv_load(p);
+
+        vf_store(to, v.even);
+        vf_store(to + VF_N, v.odd);
+    }
+#endif
+}
+
+/* Rows of one item of x_rows' job. */
+#define PREPARE_ROWS 8
+/* Elements below which the caller prepares alone: it takes less than a wake. */
+#define PREPARE_ALONE 32768
+
+struct prepare {
+    xt *to;
+    const uint16_t *from;
+    int stride, n, cols;
+};
+
+static void prepare_item(void *arg, int i_item, int i_thread)
+{
+    const struct prepare *p = arg;
+    int end = imin(p->n, (i_item + 1) * PREPARE_ROWS);
+
+    (void)i_thread;
+    for (int r = i_item * PREPARE_ROWS; r < end; r++) {
+        prepare(p->to + (size_t)r * prepared_stride(p->cols),
+                p->from + (size_t)r * (size_t)p->stride, p->cols);
+    }
+}
+
+int x_rows(struct cpu *c, const uint16_t *x, int stride, int n, int cols,
+           size_t extra, const xt ***ret_rows, void **ret_extra)
+{
+    bool copies = sizeof(xt) != 2 || cols % 32 != 0;
+    size_t row = prepared_stride(cols) * sizeof(xt);
+    size_t list = ((size_t)n * sizeof(xt *) + 63) & ~(size_t)63;
+    struct prepare p = {.from = x, .stride = stride, .n = n, .cols = cols};
+    const xt **rows;
+    int r = cpu_shared(c, list + ((extra + 63) & ~(size_t)63) +
+                              (copies ? (size_t)n * row : 0));
+
+    if (r < 0) {
+        return r;
+    }
+    rows = (const xt **)c->shared;
+    p.to = (xt *)(c->shared + list + ((extra + 63) & ~(size_t)63));
+    for (int i = 0; i < n; i++) {
+        rows[i] = copies ? p.to + (size_t)i * prepared_stride(cols)
+                         : (const xt *)(x + (size_t)i * (size_t)stride);
+    }
+    if (copies && (int64_t)n * cols <= PREPARE_ALONE) {
+        for (int i = 0; i < ceil_div(n, PREPARE_ROWS); i++) {
+            prepare_item(&p, i, 0);
+        }
+    } else if (copies) {
+        pool_run(c->pool, prepare_item, &p, ceil_div(n, PREPARE_ROWS));
+    }
+    *ret_rows = rows;
+    *ret_extra = c->shared + list;
+    return 0;
+}
+
+/* ---- register tiles ---- */
+
+/* Weight rows of a tile for N activation rows, by what the registers hold, and
+ * the cut of k for the blocked form, by what L1 holds. */
+#if ISA_LEVEL >= 2
+#define TILE_M(n) ((n) <= 6 ? 4 : 3)
+#define GEMM_N    6
+#define GEMM_K    (ISA_LEVEL == 3 ? 2048 : 768)
+#elif ISA_LEVEL == 1
+#define TILE_M(n) ((n) <= 3 ? 4 : (n) <= 6 ? 2 : 1)
+#define GEMM_N    6
+#define GEMM_K    512
+#else
+#define TILE_M(n) ((n) <= 2 ? 4 : 2)
+#define GEMM_N    4
+#define GEMM_K    512
+#endif
+
+#define TILE_M_MAX 4
+#define TILE_ACC   24  /* most accumulators of a tile */
+#define PANEL_W    32  /* weight rows of a panel of the blocked form */
+#define ACC_BYTES  (sizeof(float) * VF_N * PANEL_W * GEMM_N)
+
+struct tile {
+    const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
+    const uint8_t *s[TILE_M_MAX]; /* their scales */
+    const xt *x[TILE_X];
+    const struct mx_table *mx;
+    int k;          /* columns */
+    size_t ahead;   /* bytes from a row to the one to prefetch; 0 = none */
+    size_t ahead_s; /* the same for scales */
+    bool first;     /* start from zero */
+    float *acc;     /* [N][M] vectors */
+};
+
+INLINE void acc_in(vf *acc, const struct tile *t, int n)
+{
+#pragma GCC unroll 24
+    for (int i = 0; i < n; i++) {
+        acc[i] = t->first ? vf_set(0.0f) : vf_load(t->acc + i * VF_N);
+    }
+}
+
+INLINE void acc_out(const vf *acc, const struct tile *t, int n)
+{
+#pragma GCC unroll 24
+    for (int i = 0; i < n; i++) {
+        vf_store(t->acc + i * VF_N, acc[i]);
+    }
+}
+
+/* M and N are constants wherever this is inlined. */
+INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
+                       int left)
+{
+    wv w[TILE_M_MAX];
+
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        const uint8_t *p = t->w[m] + (size_t)k * 2;
+
+        w[m] = left < DOT_K ? wv_load_n(p, left) : wv_load(p);
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) {
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++) {
+            acc[n * M + m] = dot(acc[n * M + m], w[m], t->x[n] + k);
+        }
+    }
+}
+
+INLINE void tile_bf16(const struct tile *t, int M, int N, bool ahead)
+{
+    struct tile l = *t; /* its pointers in registers */
+    vf acc[TILE_ACC];
+    int k = 0;
+
+    acc_in(acc, &l, M * N);
+    for (; k + DOT_K <= l.k; k += DOT_K) {
+        if (ahead) {
+#pragma GCC unroll 4
+            for (int m = 0; m < M; m++) {
+                __builtin_prefetch(l.w[m] + (size_t)k * 2 + l.ahead, 0, 2);
+            }
+        }
+        tile_chunk(acc, &l, M, N, k, DOT_K);
+    }
+    if (k < l.k) {
+        tile_chunk(acc, &l, M, N, k, l.k - k);
+    }
+    acc_out(acc, &l, M * N);
+}
+
+#define MX_CHUNKS (32 / DOT_K)
+
+INLINE void tile_mx(const struct tile *t, int M, int N)
+{
+    struct tile l = *t;
+    vf acc[TILE_ACC];
+
+    acc_in(acc, &l, M * N);
+    for (int b = 0; b < l.k / 32; b++) {
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++) {
+            wv w[MX_CHUNKS];
+
+            __builtin_prefetch(l.w[m] + (size_t)b * 16 + l.ahead, 0, 2);
+            wv_mx(w, l.w[m] + (size_t)b * 16, l.mx, l.s[m][b]);
+#pragma GCC unroll 4
+            for (int c = 0; c < MX_CHUNKS; c++) {
+#pragma GCC unroll 8
+                for (int n = 0; n < N; n++) {
+                    acc[n * M + m] = dot(acc[n * M + m], w[c],
+                                         l.x[n] + b * 32 + c * DOT_K);
+                }
+            }
+        }
+    }
+    acc_out(acc, &l, M * N);
+}
+
+typedef void tile_fn(const struct tile *t);
+
+#define TILE(n)                                     \
+    static void tile_bf16_##n(const struct tile *t) \
+    {                                               \
+        tile_bf16(t, TILE_M(n), n, true);           \
+    }                                               \
+    static void tile_gemm_##n(const struct tile *t) \
+    {                                               \
+        tile_bf16(t, TILE_M(n), n, false);          \
+    }                                               \
+    static void tile_mx_##n(const struct tile *t)   \
+    {                                               \
+        tile_mx(t, TILE_M(n), n);                   \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+TILE(7)
+TILE(8)
+
+#define TILES(kind)                                                        \
+    {                                                                      \
+        NULL, tile_##kind##_1, tile_##kind##_2, tile_##kind##_3,           \
+            tile_##kind##_4, tile_##kind##_5, tile_##kind##_6,             \
+            tile_##kind##_7, tile_##kind##_8                               \
+    }
+static tile_fn *const tiles_bf16[TILE_X + 1] = TILES(bf16);
+static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
+static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
+
+/* ---- rows of packed weights that BF16 cannot hold exactly ---- */
+
+static bool row_is_extreme(const struct tile_job *j, int n)
+{
+    const struct cpu_weight *w = cpu_w(j->w);
+    const uint64_t *bits = w->extreme;
+
+    if (bits == NULL) {
+        return false;
+    }
+    bits += (size_t)j->expert * w->extreme_words;
+    return bits[n / 64] >> (n % 64) & 1u;
+}
+
+/* Weight row n times x: the same lanes, chunks and tree as dot(), each product
+ * exact in a double. A zero weight adds nothing under any scale. */
+static float extreme_dot(const struct tile_job *j, int n, const xt *x)
+{
+    size_t cols = (size_t)j->w->desc.cols;
+    const uint8_t *q = cpu_plane(j->w, j->expert, 0) + (size_t)n * cols / 2;
+    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)n * cols / 32;
+    float acc[VF_N] = {0};
+
+    for (int i = 0; i < (int)cols; i++) {
+        unsigned code = q[i / 2] >> (i % 2 * 4) & 15u;
+        double w = (double)quant_e2m1(code) * (double)quant_e8m0(s[i / 32]);
+        float *a = &acc[i % DOT_K / 2];
+
+        if (w != 0) {
+            *a = (float)((double)*a + w * (double)xt_get(x, i));
+        }
+    }
+    return vf_sum(vf_load(acc));
+}
+
+/* ---- from accumulators to results ---- */
+
+/* Folds a tile of M weight rows (the first m_live count; the first of all is n
+ * within the job) and N activation rows from r on into y. */
+static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
+                      int n, int m_live, int r)
+{
+    float sum[TILE_ACC + 3];
+    int n_acc = M * N, i = 0;
+
+    for (; i + 4 <= n_acc; i += 4) {
+        const float *a = acc + i * VF_N;
+
+        vf_sum4(vf_load(a), vf_load(a + VF_N), vf_load(a + 2 * VF_N),
+                vf_load(a + 3 * VF_N), sum + i);
+    }
+    for (; i < n_acc; i++) {
+        sum[i] = vf_sum(vf_load(acc + i * VF_N));
+    }
+    for (int m = 0; m < m_live; m++) {
+        if (row_is_extreme(j, j->n0 + n + m)) {
+            for (i = 0; i < N; i++) {
+                sum[i * M + m] = extreme_dot(j, j->n0 + n + m, j->x[r + i]);
+            }
+        }
+    }
+    for (i = 0; i < N; i++) {
+        float *y = j->y + (size_t)(r + i) * j->y_stride + n;
+
+        for (int m = 0; m < m_live; m++) {
+            y[m] = j->add ? y[m] + sum[i * M + m] : sum[i * M + m];
+        }
+    }
+}
+
+/* ---- few rows ---- */
+
+/* Even shares of n_x rows, none above the register tile. */
+static int tile_rows(int n_x, int most)
+{
+    return ceil_div(n_x, ceil_div(n_x, most));
+}
+
+static void run_few(const struct tile_job *j, size_t row_bytes,
+                    tile_fn *const *tiles)
+{
+    bool mx = j->w->desc.dtype == KERN_MXFP4;
+    const uint8_t *w = cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row_bytes;
+    size_t s_bytes = (size_t)j->w->desc.cols / 32;
+    const uint8_t *s = mx ? cpu_plane(j->w, j->expert, 1) +
+                                (size_t)j->n0 * s_bytes
+                          : NULL;
+    int nr = tile_rows(j->n_x, TILE_X), M = TILE_M(nr);
+    struct tile t = {.mx = &j->cpu->mx,
+                     .k = j->w->desc.cols,
+                     .first = true,
+                     .acc = (float *)j->scratch};
+
+    for (int n = 0; n < j->n_w; n += M) {
+        int m_live = imin(M, j->n_w - n);
+
+        t.ahead = (size_t)M * row_bytes;
+        for (int r = 0; r < j->n_x; r += nr) {
+            int rows = imin(nr, j->n_x - r);
+
+            /* A last share of fewer rows may have taller tiles; it takes them
+             * from the same M rows, repeated past the end. */
+            for (int m = 0; m < TILE_M_MAX; m++) {
+                int row = n + imin(m, m_live - 1);
+
+                t.w[m] = w + (size_t)row * row_bytes;
+                t.s[m] = mx ? s + (size_t)row * s_bytes : NULL;
+            }
+            for (int i = 0; i < rows; i++) {
+                t.x[i] = j->x[r + i];
+            }
+            tiles[rows](&t);
+            t.ahead = 0;
+            tile_fold(j, t.acc, TILE_M(rows), rows, n, m_live, r);
+        }
+    }
+}
+
+/* ---- many rows ---- */
+
+/* Packed rows n .. n + n_w - 1 as BF16. */
+static void decode_mx(const struct tile_job *j, int n, int n_w, uint16_t *to)
+{
+    int blocks = j->w->desc.cols / 32;
+    const uint8_t *q = cpu_plane(j->w, j->expert, 0) + (size_t)n * blocks * 16;
+    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)n * blocks;
+
+    for (int b = 0; b < n_w * blocks; b++) {
+        mx_decode(to + (size_t)b * 32, q + (size_t)b * 16, &j->cpu->mx, s[b]);
+    }
+}
+
+/* One panel against every activation row: n_w <= PANEL_W BF16 rows at w, of
+ * which the first is n within the job. */
+static void gemm_panel(const struct tile_job *j, const uint8_t *w, int n0,
+                       int n_w)
+{
+    int cols = j->w->desc.cols, nr = tile_rows(j->n_x, GEMM_N);
+    size_t row_bytes = (size_t)cols * 2;
+    float *acc = (float *)j->scratch;
+    struct tile t = {0};
+
+    for (int r = 0; r < j->n_x; r += nr) {
+        int rows = imin(nr, j->n_x - r), M = TILE_M(rows);
+        size_t acc_tile = (size_t)M * rows * VF_N;
+
+        for (int k = 0; k < cols; k += GEMM_K) {
+            t.k = imin(GEMM_K, cols - k);
+            t.first = k == 0;
+            for (int i = 0; i < rows; i++) {
+                t.x[i] = j->x[r + i] + k;
+            }
+            for (int n = 0; n < n_w; n += M) {
+                for (int m = 0; m < M; m++) {
+                    t.w[m] = w + (size_t)imin(n + m, n_w - 1) * row_bytes +
+                             (size_t)k * 2;
+                }
+                t.acc = acc + (size_t)(n / M) * acc_tile;
+                tiles_gemm[rows](&t);
+            }
+        }
+        for (int n = 0; n < n_w; n += M) {
+            tile_fold(j, acc + (size_t)(n / M) * acc_tile, M, rows, n0 + n,
+                      imin(M, n_w - n), r);
+        }
+    }
+}
+
+static int panel_rows(const struct kern_weight_desc *d)
+{
+    int n = TILE_DECODED / (2 * d->cols);
+
+    if (d->dtype == KERN_BF16) {
+        return PANEL_W;
+    }
+    n -= n % TILE_M_MAX;
+    return imin(imax(n, TILE_M_MAX), PANEL_W);
+}
+
+static void run_many(const struct tile_job *j)
+{
+    const struct kern_weight_desc *d = &j->w->desc;
+    int step = panel_rows(d);
+    size_t row_bytes = (size_t)d->cols * 2;
+    uint16_t *decoded = (uint16_t *)(j->scratch + ACC_BYTES);
+
+    for (int n = 0; n < j->n_w; n += step) {
+        int n_w = imin(step, j->n_w - n);
+        const uint8_t *w;
+
+        if (d->dtype == KERN_BF16) {
+            w = cpu_plane(j->w, j->expert, 0) +
+                (size_t)(j->n0 + n) * row_bytes;
+        } else {
+            decode_mx(j, j->n0 + n, n_w, decoded);
+            w = (const uint8_t *)decoded;
+        }
+        gemm_panel(j, w, n, n_w);
+    }
+}
+
+size_t tile_scratch(int cols)
+{
+    size_t decoded = (size_t)cols * 2 * TILE_M_MAX;
+
+    return ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
+}
+
+uint64_t tile_run(const struct tile_job *j)
+{
+    const struct kern_weight_desc *d = &j->w->desc;
+    size_t row_bytes = d->dtype == KERN_BF16 ? (size_t)d->cols * 2
+                                             : (size_t)d->cols / 2;
+
+    if (j->n_x == 0) {
+        return 0;
+    }
+    if (d->dtype == KERN_BF16 && j->n_x <= TILE_GEMM_X) {
+        run_few(j, row_bytes, tiles_bf16);
+    } else if (d->dtype == KERN_MXFP4 && j->n_x <= TILE_X) {
+        run_few(j, row_bytes, tiles_mx);
+    } else {
+        run_many(j);
+    }
+    if (d->dtype == KERN_MXFP4) {
+        row_bytes += (size_t)d->cols / 32;
+    }
+    return (uint64_t)j->n_w * row_bytes;
+}
