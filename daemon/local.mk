@@ -26,7 +26,18 @@ daemon_libbase_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(INIH_CFLAGS) \
 	$(SYSTEMD_CFLAGS) $(XXHASH_CFLAGS)
 
 noinst_LIBRARIES += daemon/libtext.a
-daemon_libtext_a_SOURCES =
+daemon_libtext_a_SOURCES = \
+	daemon/text/added.c daemon/text/added.h \
+	daemon/text/bpe.c daemon/text/bpe.h \
+	daemon/text/regex.c daemon/text/regex.h \
+	daemon/text/split.c daemon/text/split.h \
+	daemon/text/str.c daemon/text/str.h \
+	daemon/text/tokenizer.c daemon/text/tokenizer.h \
+	daemon/text/tokfile.c daemon/text/tokfile.h \
+	daemon/text/tokvocab.c \
+	daemon/text/utf8.h \
+	daemon/text/vocab.c daemon/text/vocab.h \
+	daemon/text/why.h
 daemon_libtext_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
 	$(PCRE2_CFLAGS)
 

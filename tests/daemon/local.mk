@@ -16,6 +16,21 @@ tests_daemon_test_sd_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 
 # ---- text: tests_daemon_test_X_LDADD = $(TEXT_LIBS) $(TEST_LIBS) ----
 
+noinst_HEADERS += tests/daemon/text.h
+
+check_PROGRAMS += tests/daemon/test_bpe
+tests_daemon_test_bpe_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/test_split
+tests_daemon_test_split_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/test_tokenizer
+tests_daemon_test_tokenizer_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+TEST_THREADS += tests/daemon/test_tokenizer
+
+check_PROGRAMS += tests/daemon/test_tokfile
+tests_daemon_test_tokfile_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
 # ---- model: tests_daemon_test_X_LDADD = $(MODEL_LIBS) $(TEST_LIBS) ----
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
