@@ -76,7 +76,31 @@ daemon_libmodel_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(JANSSON_CFLAGS) \
 	$(PCRE2_CFLAGS) $(XXHASH_CFLAGS)
 
 noinst_LIBRARIES += daemon/libsched.a
-daemon_libsched_a_SOURCES =
+daemon_libsched_a_SOURCES = \
+	daemon/sched/admit.c \
+	daemon/sched/admit.h \
+	daemon/sched/batch.c \
+	daemon/sched/batch.h \
+	daemon/sched/core.c \
+	daemon/sched/core.h \
+	daemon/sched/core_priv.h \
+	daemon/sched/core_step.c \
+	daemon/sched/deliver.c \
+	daemon/sched/deliver.h \
+	daemon/sched/engine.c \
+	daemon/sched/engine.h \
+	daemon/sched/job.c \
+	daemon/sched/job.h \
+	daemon/sched/kvpool.c \
+	daemon/sched/kvpool.h \
+	daemon/sched/prep.c \
+	daemon/sched/prep.h \
+	daemon/sched/session.c \
+	daemon/sched/session.h \
+	daemon/sched/share.c \
+	daemon/sched/share.h \
+	daemon/sched/ticket.c \
+	daemon/sched/ticket.h
 daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 
 noinst_LIBRARIES += daemon/libnet.a

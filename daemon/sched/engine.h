@@ -37,7 +37,8 @@ struct engine_conf {
     int prefill_chunk;         /* forced chunk (tests), 0 = by the time budget */
     int step_target_ms;
     int drafts; /* greatest depth, -1 = what the model has */
-    bool hold_steps; /* tests: a step waits for engine_release */
+    bool hold_steps;  /* tests: a step waits for engine_release */
+    bool scrub_freed; /* freed pages are spoilt: a stale read shows */
     /* Called from the engine's threads when events wait: must only wake. */
     void (*wake)(void *ctx);
     /* Log lines of the engine thread; may be NULL. level as syslog. */

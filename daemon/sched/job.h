@@ -48,14 +48,14 @@ struct job {
     struct job_text tools;       /* JSON list or absent */
     struct job_text tool_choice; /* JSON or absent */
     struct job_text prompt;      /* raw bytes */
-    int32_t *ids;                /* filled by the preparation thread, BOS first */
+    int32_t *ids; /* filled by the preparation thread, BOS first */
     int n_ids;
-    char reasoning[16];     /* "", low, medium, high */
-    bool thinking;          /* chat: the prompt ends inside <think> */
-    bool add_generation;    /* render: the generation prompt */
-    bool parse_special;     /* tokenize: control tokens in text are honoured */
-    bool want_ids;          /* deltas, render: ids too */
-    bool chat;              /* messages were given: output is parsed */
+    char reasoning[16];  /* "", low, medium, high */
+    bool thinking;       /* chat: the prompt ends inside <think> */
+    bool add_generation; /* render: the generation prompt */
+    bool parse_special;  /* tokenize: control tokens in text are honoured */
+    bool want_ids;       /* deltas, render: ids too */
+    bool chat;           /* messages were given: output is parsed */
 
     /* Generation. */
     float temperature, top_p, min_p;
@@ -63,10 +63,10 @@ struct job {
     int top_k;
     uint64_t seed;
     bool seed_given;
-    int max_tokens; /* 0 = what fits */
-    int logprobs;   /* -1 none, 0..20 alternatives */
-    int drafts;     /* 0..3, -1 = the engine's choice */
-    int priority;   /* -10..10 */
+    int max_tokens;      /* 0 = what fits */
+    int logprobs;        /* -1 none, 0..20 alternatives */
+    int drafts;          /* 0..3, -1 = the engine's choice */
+    int priority;        /* -10..10 */
     uint64_t timeout_ms; /* 0 none */
     int n_stops;
     struct job_text stop[JOB_MAX_STOPS];
@@ -140,8 +140,9 @@ struct event {
 };
 
 /* job.c */
-struct job *job_create(enum job_kind kind); /* defaults of design.md section 2 */
-void job_destroy(struct job *j);            /* NULL is fine */
+struct job *job_create(
+    enum job_kind kind);         /* defaults of design.md section 2 */
+void job_destroy(struct job *j); /* NULL is fine */
 struct event *event_create(enum event_type type, const struct job *about);
 void event_destroy(struct event *e);
 /* printf-style; code is a static word. NULL on -ENOMEM never happens: an error

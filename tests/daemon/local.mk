@@ -35,4 +35,15 @@ tests_daemon_test_tokfile_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
+# The planner, the pages and the tables need no model.
+SCHED_ALONE_LIBS = daemon/libsched.a $(BASE_LIBS)
+check_PROGRAMS += tests/daemon/test_batch
+tests_daemon_test_batch_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_job
+tests_daemon_test_job_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_kvpool
+tests_daemon_test_kvpool_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_session
+tests_daemon_test_session_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+
 # ---- net: tests_daemon_test_X_LDADD = $(NET_LIBS) $(TEST_LIBS) ----

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * Job to task: every check that needs the model's numbers, then the session
+ * that the request works on. Engine thread only. Owns nothing itself.
+ *
+ * The invariant: a task that passed here can be finished by a pool that holds
+ * nothing else, so the planner may promise that the oldest one always advances.
+ */
+
+#include "daemon/sched/admit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/base/die.h"
+
+static struct event *too_long(const struct job *j, int limit)
+{
+    return event_error(j, "too_long",
+                       "the prompt has %d tokens, at most %d fit", j->n_ids,
+                       limit);
+}
+
+/* Tokens that the answer may have: what was asked for, and what the context
+ * and the pools have room for. */
+static int answer_limit(const struct job *j, const struct admit_conf *c)
+{
+    int fits = c->geo->max_len - j->n_ids;
+
+    return j->max_tokens > 0 && j->max_tokens < fits ? j->max_tokens : fits;
+}
+
+static struct event *check(const struct job *j, const struct admit_conf *c)
+{
+    int limit = c->geo->max_len - 1;
+
+    if (c->max_prompt_tokens > 0 && c->max_prompt_tokens < limit) {
+        limit = c->max_prompt_tokens;
+    }
+    if (j->n_ids > limit) {
+        return too_long(j, limit);
+    }
+    for (int i = 0; i < j->n_ids; i++) {
+        if (j->ids[i] < 0 || j->ids[i] >= c->vocab) {
+            return event_error(j, "bad_request",
+                               "token %d of the prompt is %d: the model knows "
+                               "0 to %d",
+                               i, (int)j->ids[i], c->vocab - 1);
+        }
+    }
+    return NULL;
+}
+
+int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
+              struct event **ret_error)
+{
+    const struct deliver_conf dc = {
+        .tokenizer = c->tokenizer,
+        .stop_ids = c->stop_ids,
+        .n_stop_ids = c->n_stop_ids,
+        .max_tokens = answer_limit(j, c),
+    };
+    struct event *e = check(j, c);
+    struct task *t = NULL;
+    int r;
+
+    if (e != NULL) {
+        goto refused;
+    }
+    t = xcalloc(1, sizeof(*t));
+    t->seq = -1;
+    t->n_prompt = j->n_ids;
+    t->progress_done = -1;
+    r = session_create(&t->session, c->pool, c->geo, j->ids, j->n_ids);
+    if (r == 0) {
+        r = deliver_create(&t->deliver, j, &dc);
+    }
+    if (r < 0) {
+        e = event_error(j, "no_memory", "not enough memory for this request");
+        goto refused;
+    }
+    t->job = j;
+    *ret = t;
+    return 0;
+refused:
+    task_destroy(t);
+    *ret_error = e;
+    job_destroy(j);
+    return 1;
+}
+
+void task_destroy(struct task *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    deliver_destroy(t->deliver);
+    session_destroy(t->session);
+    job_destroy(t->job);
+    free(t);
+}

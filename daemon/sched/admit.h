@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_SCHED_ADMIT_H
+#define STEPD_DAEMON_SCHED_ADMIT_H
+
+/*
+ * A prepared job to a task: the engine's own object for a request from its
+ * admission to its final event. Refused here is what can never be served; the
+ * longest cached prefix will be looked up here too.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/model/model.h"
+#include "daemon/sched/deliver.h"
+#include "daemon/sched/job.h"
+#include "daemon/sched/session.h"
+
+struct task {
+    struct job *job;
+    struct session *session;
+    struct deliver *deliver;
+    int owner;        /* index into the table of shares */
+    uint64_t arrival; /* order of admission; kept through pre-emption */
+    int seq;          /* the model's handle; -1: waiting */
+    bool paused;
+    bool ended; /* its final event is out; freed when no step holds it */
+    bool in_step;
+    uint64_t last_step;
+    int n_prompt, n_cached;
+    int n_draft; /* drafts that the next step may verify */
+    int32_t draft[MODEL_MAX_DRAFTS];
+    int drafted, accepted;
+    uint64_t started_us, first_us; /* 0: not yet */
+    uint64_t progress_us;          /* when it was last told */
+    int progress_done;             /* and what, -1: nothing */
+};
+
+struct admit_conf {
+    struct kvpool *pool;
+    const struct session_geometry *geo;
+    const struct tokenizer *tokenizer;
+    const int32_t *stop_ids;
+    int n_stop_ids;
+    int max_prompt_tokens;
+    int vocab;
+};
+
+/* Takes the job over. A positive return: refused, *ret_error is the event to
+ * send and the job is destroyed; 0: *ret. */
+int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
+              struct event **ret_error);
+void task_destroy(struct task *t); /* job and pages included; NULL is fine */
+
+#endif

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * The scheduling policy (design.md 4.2), as pure functions. Engine thread in
+ * the daemon, but nothing here knows of threads, clocks, models or bytes.
+ *
+ * A plan is made in three passes over the rows of a step: decoding requests
+ * first (their row is what somebody waits for), then prefill with what is left
+ * of the target time, then the decoding ones that were held back for prefill
+ * which did not come. Two row budgets: soft is the target, hard is twice that
+ * and never passed. Prefill always gets a little, so that a host full of
+ * decoding requests still lets the next one in.
+ *
+ * The invariants: nothing is picked whose pages are not there; the oldest
+ * running request is never evicted and may evict all others, so it always
+ * advances (no livelock); a request that cannot get pages keeps what it has
+ * and waits: pages are taken from somebody only for somebody who comes before
+ * him, and only if that is enough.
+ */
+
+#include "daemon/sched/batch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/die.h"
+
+/* The share of the target that prefill gets though decoding fills it. */
+#define PREFILL_SHARE 4
+/* How much an older measurement counts when a new one comes. */
+#define RATE_KEEP 0.9
+
+struct state {
+    bool seated;  /* running and not evicted, or admitted by this plan */
+    bool evicted; /* by this plan */
+    bool doomed;  /* would be evicted by the room that is being made */
+    bool blocked; /* got nothing; not asked again in this plan */
+    int rows, drafts;
+    int got[MODEL_N_GROUPS]; /* pages beyond held */
+};
+
+struct batch_work {
+    const struct batch_args *a;
+    struct state *st; /* [max_req] */
+    int *order;       /* [max_req] decoding requests, who goes first */
+    int *doom;        /* [max_req] */
+    int64_t *served;  /* [max_owners] this plan's rows included */
+    int *seats_of;    /* [max_owners] */
+    bool *no_seat;    /* [max_owners] nothing of it can be admitted */
+    int n_order;
+    int free[MODEL_N_GROUPS];
+    int seats;
+    int oldest; /* running, not paused; -1 none */
+    int soft, hard, rows;
+    int page_priority; /* up to this one nothing more is admitted */
+};
+
+/* ---- time to rows -------------------------------------------------------- */
+
+void batch_rate_add(struct batch_rate *r, int rows, double ms)
+{
+    double x = rows;
+
+    r->n = r->n * RATE_KEEP + 1;
+    r->rows = r->rows * RATE_KEEP + x;
+    r->ms = r->ms * RATE_KEEP + ms;
+    r->rows2 = r->rows2 * RATE_KEEP + x * x;
+    r->rows_ms = r->rows_ms * RATE_KEEP + x * ms;
+}
+
+/* A straight line through the steps. Where they were all of one size, or the
+ * line makes no sense, all of the time is charged to the rows: that errs to
+ * smaller steps, whose times then tell the two apart. */
+void batch_rate_get(const struct batch_rate *r, double *ret_base_ms,
+                    double *ret_row_ms)
+{
+    double base = 0, row = 0;
+
+    if (r->n > 0 && r->rows > 0) {
+        double mean = r->ms / r->rows;
+        double spread = r->n * r->rows2 - r->rows * r->rows;
+
+        row = mean;
+        if (spread > 1e-6 * r->n * r->rows2) {
+            row = (r->n * r->rows_ms - r->rows * r->ms) / spread;
+            row = row < 0.01 * mean ? 0.01 * mean : row;
+            row = row > mean ? mean : row;
+            base = (r->ms - row * r->rows) / r->n;
+        }
+    }
+    *ret_base_ms = base;
+    *ret_row_ms = row;
+}
+
+int batch_rows(const struct batch_rate *r, double ms, int max)
+{
+    double base, row, n;
+
+    batch_rate_get(r, &base, &row);
+    if (row <= 0) {
+        /* Nothing known yet: one page. */
+        n = MODEL_PAGE_TOK;
+    } else {
+        n = (ms - base) / row;
+    }
+    if (n >= max) {
+        return max;
+    }
+    return n < 1 ? 1 : (int)n;
+}
+
+int64_t batch_owner_wakes(int64_t served, int64_t least, int soft_rows)
+{
+    return served > least - soft_rows ? served : least - soft_rows;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+int batch_plan_create(struct batch_plan **ret, int max_req, int max_owners)
+{
+    struct batch_plan *p = xcalloc(1, sizeof(*p));
+    struct batch_work *w = xcalloc(1, sizeof(*w));
+    size_t n = (size_t)max_req + 1, m = (size_t)max_owners + 1;
+
+    p->work = w;
+    p->max_req = max_req;
+    p->max_owners = max_owners;
+    p->pick = calloc(n, sizeof(*p->pick));
+    p->evict = calloc(n, sizeof(*p->evict));
+    w->st = calloc(n, sizeof(*w->st));
+    w->order = calloc(n, sizeof(*w->order));
+    w->doom = calloc(n, sizeof(*w->doom));
+    w->served = calloc(m, sizeof(*w->served));
+    w->seats_of = calloc(m, sizeof(*w->seats_of));
+    w->no_seat = calloc(m, sizeof(*w->no_seat));
+    if (p->pick == NULL || p->evict == NULL || w->st == NULL ||
+        w->order == NULL || w->doom == NULL || w->served == NULL ||
+        w->seats_of == NULL || w->no_seat == NULL) {
+        batch_plan_destroy(p);
+        return -ENOMEM;
+    }
+    *ret = p;
+    return 0;
+}
+
+void batch_plan_destroy(struct batch_plan *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    free(p->work->st);
+    free(p->work->order);
+    free(p->work->doom);
+    free(p->work->served);
+    free(p->work->seats_of);
+    free(p->work->no_seat);
+    free(p->work);
+    free(p->pick);
+    free(p->evict);
+    free(p);
+}
+
+/* ---- pages and seats ----------------------------------------------------- */
+
+static int left_of(const struct batch_req *q)
+{
+    return q->n_tokens - q->committed;
+}
+
+static bool decodes(const struct batch_req *q)
+{
+    return q->running && left_of(q) == 1;
+}
+
+/* Pages that request i lacks for rows up to upto-1. */
+static int lacks(const struct batch_work *w, int i, enum model_group g,
+                 int upto)
+{
+    const struct batch_req *q = &w->a->req[i];
+    int first, end, n;
+
+    session_span(w->a->geo, g, q->committed, upto, &first, &end);
+    n = end - first - q->held[g] - w->st[i].got[g];
+    return n > 0 ? n : 0;
+}
+
+/* Pages that a request in prefill has yet to ask for: newcomers may not take
+ * them, or two half-computed prompts would throw each other out in turn. */
+static int promised(const struct batch_work *w, int i, enum model_group g)
+{
+    const struct batch_req *q = &w->a->req[i];
+    int n;
+
+    if (!w->st[i].seated || w->st[i].doomed || q->paused || decodes(q)) {
+        return 0;
+    }
+    n = session_most(w->a->geo, g, q->n_tokens) - q->held[g] - w->st[i].got[g];
+    return n > 0 ? n : 0;
+}
+
+/* May i take the seat and pages of j? */
+static bool may_evict(const struct batch_work *w, int i, int j)
+{
+    const struct batch_req *a = &w->a->req[i], *b = &w->a->req[j];
+
+    if (i == j || j == w->oldest || !w->st[j].seated || w->st[j].doomed) {
+        return false;
+    }
+    if (b->paused || i == w->oldest) {
+        return true;
+    }
+    if (a->priority != b->priority) {
+        return a->priority > b->priority;
+    }
+    if (w->st[i].seated) {
+        return a->arrival < b->arrival;
+    }
+    /* A newcomer, of an owner who has at least two seats less. */
+    return w->seats_of[b->owner] > w->seats_of[a->owner] + 1;
+}
+
+/* Whose pages go first: who reads too slowly, then the lowest priority, then
+ * the latest. */
+static bool goes_before(const struct batch_req *a, const struct batch_req *b)
+{
+    if (a->paused != b->paused) {
+        return a->paused;
+    }
+    if (a->priority != b->priority) {
+        return a->priority < b->priority;
+    }
+    return a->arrival > b->arrival;
+}
+
+static int victim(const struct batch_work *w, int i)
+{
+    int v = -1;
+
+    for (int j = 0; j < w->a->n_req; j++) {
+        if (may_evict(w, i, j) &&
+            (v < 0 || goes_before(&w->a->req[j], &w->a->req[v]))) {
+            v = j;
+        }
+    }
+    return v;
+}
+
+static void evict(struct batch_work *w, struct batch_plan *p, int j)
+{
+    const struct batch_req *q = &w->a->req[j];
+    struct state *s = &w->st[j];
+
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        w->free[g] += q->held[g] + s->got[g];
+        s->got[g] = 0;
+    }
+    w->seats++;
+    w->rows -= s->rows + s->drafts;
+    w->served[q->owner] -= s->rows + s->drafts;
+    s->rows = s->drafts = 0;
+    s->seated = s->doomed = false;
+    s->evicted = s->blocked = true;
+    if (q->running) {
+        p->evict[p->n_evicts++] = j;
+    }
+}
+
+/* Evicts as many as it takes until need[] pages and a seat (if wanted) are
+ * free for i; nobody where even all whom it may evict are not enough. */
+static bool make_room(struct batch_work *w, struct batch_plan *p, int i,
+                      const int need[MODEL_N_GROUPS], bool seat)
+{
+    int have[MODEL_N_GROUPS];
+    int seats = w->seats, n = 0;
+    bool ok;
+
+    memcpy(have, w->free, sizeof(have));
+    while (!(ok = have[MODEL_FULL] >= need[MODEL_FULL] &&
+                  have[MODEL_SLIDING] >= need[MODEL_SLIDING] &&
+                  (!seat || seats > 0))) {
+        int j = victim(w, i);
+
+        if (j < 0) {
+            break;
+        }
+        for (int g = 0; g < MODEL_N_GROUPS; g++) {
+            have[g] += w->a->req[j].held[g] + w->st[j].got[g];
+            if (seat) {
+                have[g] += promised(w, j, g);
+            }
+        }
+        seats++;
+        w->st[j].doomed = true;
+        w->seats_of[w->a->req[j].owner]--;
+        w->doom[n++] = j;
+    }
+    for (int k = 0; k < n; k++) {
+        if (ok) {
+            evict(w, p, w->doom[k]);
+        } else {
+            w->st[w->doom[k]].doomed = false;
+            w->seats_of[w->a->req[w->doom[k]].owner]++;
+        }
+    }
+    return ok;
+}
+
+static bool fits(const struct batch_work *w, int i, int upto)
+{
+    return lacks(w, i, MODEL_FULL, upto) <= w->free[MODEL_FULL] &&
+           lacks(w, i, MODEL_SLIDING, upto) <= w->free[MODEL_SLIDING];
+}
+
+/* Pages for i up to upto-1, from others if need be. */
+static bool take(struct batch_work *w, struct batch_plan *p, int i, int upto)
+{
+    int need[MODEL_N_GROUPS];
+
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        need[g] = lacks(w, i, g, upto);
+    }
+    if (!make_room(w, p, i, need, false)) {
+        return false;
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        w->free[g] -= need[g];
+        w->st[i].got[g] += need[g];
+    }
+    return true;
+}
+
+/* A seat for a waiting request, and the certainty that its known tokens have
+ * room beside what is promised to others. */
+static bool admit(struct batch_work *w, struct batch_plan *p, int i)
+{
+    const struct batch_req *q = &w->a->req[i];
+    int need[MODEL_N_GROUPS];
+
+    if (q->priority <= w->page_priority || w->no_seat[q->owner]) {
+        return false;
+    }
+    if (w->seats == 0 && victim(w, i) < 0) {
+        w->no_seat[q->owner] = true;
+        return false;
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        need[g] = session_most(w->a->geo, g, q->n_tokens);
+        for (int j = 0; j < w->a->n_req; j++) {
+            need[g] += promised(w, j, g);
+        }
+    }
+    if (!make_room(w, p, i, need, true)) {
+        /* Smaller ones behind it must not keep it out for ever. */
+        w->page_priority = q->priority;
+        return false;
+    }
+    w->seats--;
+    w->seats_of[q->owner]++;
+    w->st[i].seated = true;
+    if (w->oldest < 0) {
+        w->oldest = i;
+    }
+    return true;
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+static void give(struct batch_work *w, int i, int rows, int drafts)
+{
+    w->st[i].rows += rows;
+    w->st[i].drafts += drafts;
+    w->rows += rows + drafts;
+    w->served[w->a->req[i].owner] += rows + drafts;
+}
+
+/* Higher priority, then who has had less, then who has waited longer for a
+ * row, then who came first. */
+static int by_turn(const void *pa, const void *pb, void *ctx)
+{
+    const struct batch_work *w = ctx;
+    const struct batch_req *a = &w->a->req[*(const int *)pa];
+    const struct batch_req *b = &w->a->req[*(const int *)pb];
+    int64_t sa = w->a->owner[a->owner].served;
+    int64_t sb = w->a->owner[b->owner].served;
+
+    if (a->priority != b->priority) {
+        return a->priority > b->priority ? -1 : 1;
+    }
+    if (sa != sb) {
+        return sa < sb ? -1 : 1;
+    }
+    if (a->last_step != b->last_step) {
+        return a->last_step < b->last_step ? -1 : 1;
+    }
+    return a->arrival < b->arrival ? -1 : a->arrival > b->arrival;
+}
+
+static void decode_pass(struct batch_work *w, struct batch_plan *p, int limit)
+{
+    for (int k = 0; k < w->n_order; k++) {
+        int i = w->order[k];
+        const struct batch_req *q = &w->a->req[i];
+        int n = 1 + q->n_draft;
+
+        if (w->st[i].rows > 0 || w->st[i].evicted || w->rows >= limit) {
+            continue;
+        }
+        if (n > limit - w->rows) {
+            n = limit - w->rows;
+        }
+        /* Nobody is evicted for the sake of a guess. */
+        if (n > 1 && !fits(w, i, q->committed + n)) {
+            n = 1;
+        }
+        if (take(w, p, i, q->committed + n)) {
+            give(w, i, 1, n - 1);
+        }
+    }
+}
+
+/* Who is next in prefill, -1 nobody. */
+static int next_prefill(const struct batch_work *w)
+{
+    int best = -1;
+
+    for (int i = 0; i < w->a->n_req; i++) {
+        const struct batch_req *q = &w->a->req[i], *b;
+        const struct state *s = &w->st[i];
+
+        if (q->paused || s->blocked || decodes(q) || s->rows >= left_of(q) ||
+            (w->a->chunk > 0 && s->rows >= w->a->chunk)) {
+            continue;
+        }
+        if (best < 0) {
+            best = i;
+            continue;
+        }
+        b = &w->a->req[best];
+        if (q->priority != b->priority) {
+            best = q->priority > b->priority ? i : best;
+        } else if (w->served[q->owner] != w->served[b->owner]) {
+            best = w->served[q->owner] < w->served[b->owner] ? i : best;
+        } else {
+            best = q->arrival < b->arrival ? i : best;
+        }
+    }
+    return best;
+}
+
+/* The next piece of i's prompt: to the end of a page or of the prompt where
+ * that fits under the hard limit, else what is left of the soft one. Owners
+ * take turns by such pieces. */
+static int piece(const struct batch_work *w, int i, int soft_left)
+{
+    const struct batch_req *q = &w->a->req[i];
+    int at = q->committed + w->st[i].rows;
+    int n = q->n_tokens - at;
+    int page = MODEL_PAGE_TOK - at % MODEL_PAGE_TOK;
+
+    if (w->a->chunk > 0) {
+        int chunk = w->a->chunk - w->st[i].rows;
+
+        n = n < chunk ? n : chunk;
+        return n < w->hard - w->rows ? n : w->hard - w->rows;
+    }
+    n = n < page ? n : page;
+    return n <= w->hard - w->rows ? n : soft_left;
+}
+
+static void prefill_pass(struct batch_work *w, struct batch_plan *p, int soft)
+{
+    int end = w->rows + soft;
+    int i;
+
+    end = end < w->hard ? end : w->hard;
+    while (w->rows < end && (i = next_prefill(w)) >= 0) {
+        int at = w->a->req[i].committed + w->st[i].rows;
+        int n;
+
+        if (!w->st[i].seated && !admit(w, p, i)) {
+            w->st[i].blocked = true;
+            continue;
+        }
+        n = piece(w, i, end - w->rows);
+        if (!take(w, p, i, at + n)) {
+            while (n > 0 && !fits(w, i, at + n)) {
+                n--;
+            }
+            n = n > 1 ? n : 1;
+            if (!take(w, p, i, at + n)) {
+                w->st[i].blocked = true;
+                continue;
+            }
+        }
+        give(w, i, n, 0);
+    }
+}
+
+/* ---- the plan ------------------------------------------------------------ */
+
+static void start(struct batch_work *w, const struct batch_args *a)
+{
+    w->a = a;
+    memset(w->st, 0, (size_t)a->n_req * sizeof(*w->st));
+    memset(w->seats_of, 0, (size_t)a->n_owners * sizeof(*w->seats_of));
+    memset(w->no_seat, 0, (size_t)a->n_owners * sizeof(*w->no_seat));
+    memcpy(w->free, a->free_pages, sizeof(w->free));
+    for (int o = 0; o < a->n_owners; o++) {
+        w->served[o] = a->owner[o].served;
+    }
+    w->soft = a->chunk > 0 ? a->max_rows : a->soft_rows;
+    w->hard = a->chunk > 0 ? a->max_rows : a->hard_rows;
+    w->hard = w->hard < a->max_rows ? w->hard : a->max_rows;
+    w->soft = w->soft < w->hard ? w->soft : w->hard;
+    BUG_ON(w->soft < 1);
+    w->seats = a->max_seats;
+    w->rows = w->n_order = 0;
+    w->oldest = -1;
+    w->page_priority = INT_MIN;
+    for (int i = 0; i < a->n_req; i++) {
+        const struct batch_req *q = &a->req[i];
+
+        if (!q->running) {
+            continue;
+        }
+        w->seats--;
+        w->seats_of[q->owner]++;
+        w->st[i].seated = true;
+        if (q->paused) {
+            continue;
+        }
+        if (w->oldest < 0 || q->arrival < a->req[w->oldest].arrival) {
+            w->oldest = i;
+        }
+        if (decodes(q)) {
+            w->order[w->n_order++] = i;
+        }
+    }
+    qsort_r(w->order, (size_t)w->n_order, sizeof(*w->order), by_turn, w);
+}
+
+/* Rows kept free of decoding for prefill. An owner who is behind all those
+ * that decode, or a higher priority, gets what it would get alone. */
+static int prefill_least(const struct batch_work *w)
+{
+    int i = next_prefill(w);
+    const struct batch_req *q = i < 0 ? NULL : &w->a->req[i];
+    int left = q == NULL ? 0 : left_of(q);
+    bool owed = true;
+
+    if (q == NULL || w->n_order == 0) {
+        return left < w->soft ? left : w->soft;
+    }
+    for (int k = 0; k < w->n_order && owed; k++) {
+        const struct batch_req *d = &w->a->req[w->order[k]];
+
+        owed = q->priority > d->priority ||
+               (q->priority == d->priority &&
+                w->served[q->owner] < w->served[d->owner]);
+    }
+    if (!owed && left > (w->soft + PREFILL_SHARE - 1) / PREFILL_SHARE) {
+        left = (w->soft + PREFILL_SHARE - 1) / PREFILL_SHARE;
+    }
+    return left < w->soft ? left : w->soft;
+}
+
+void batch_plan(const struct batch_args *a, struct batch_plan *ret)
+{
+    struct batch_work *w = ret->work;
+    int least, limit, soft;
+
+    BUG_ON(a->n_req > ret->max_req || a->n_owners > ret->max_owners);
+    ret->n_picks = ret->n_evicts = 0;
+    start(w, a);
+    least = prefill_least(w);
+    limit = w->hard - least;
+    if (limit < 1) {
+        /* One row is all there is time for: turn and turn about. */
+        limit = (int)(a->step & 1);
+    }
+    decode_pass(w, ret, limit);
+    soft = w->soft - w->rows;
+    prefill_pass(w, ret, soft > least ? soft : least);
+    decode_pass(w, ret, w->hard);
+
+    for (int i = 0; i < a->n_req; i++) {
+        if (w->st[i].rows > 0) {
+            ret->pick[ret->n_picks++] = (struct batch_pick){
+                .req = i,
+                .n_rows = w->st[i].rows,
+                .n_draft = w->st[i].drafts,
+            };
+        }
+    }
+    ret->n_rows = w->rows;
+    w->a = NULL;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * Tasks: admission, the end in every way there is, the accounts. Engine thread
+ * only: no locks, and no thread is started here. Owns the tasks, the page pool
+ * and the shares; the model and the tokenizer are lent. The step itself is in
+ * core_step.c.
+ *
+ * A cancel ends a request at once for its client, also in the middle of a step:
+ * the final event goes out, the model is told to leave the rows, and only the
+ * memory stays until the step is over.
+ *
+ * The invariant: a task is in the list from admission until its final event is
+ * out and no step holds it; pages, sequence and ticket go together then.
+ */
+
+#include "daemon/sched/core.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "daemon/base/die.h"
+#include "daemon/sched/core_priv.h"
+
+/* ---- creation ------------------------------------------------------------ */
+
+static void on_freed(void *ctx, enum model_group g, int32_t page)
+{
+    struct core *c = ctx;
+
+    (void)model_scrub_page(c->conf.model, g, page);
+}
+
+static void add_stop_id(struct core *c, int32_t id)
+{
+    for (int i = 0; i < c->n_stop_ids; i++) {
+        if (c->stop_ids[i] == id) {
+            return;
+        }
+    }
+    if (c->n_stop_ids < CORE_MAX_STOP_IDS) {
+        c->stop_ids[c->n_stop_ids++] = id;
+    }
+}
+
+static void collect_stop_ids(struct core *c)
+{
+    int32_t eos[CORE_MAX_STOP_IDS];
+    int n = tokenizer_eos(c->conf.tokenizer, eos, CORE_MAX_STOP_IDS);
+
+    for (int i = 0; i < c->info->n_eos; i++) {
+        add_stop_id(c, c->info->eos[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        add_stop_id(c, eos[i]);
+    }
+}
+
+static int create_pool(struct core *c)
+{
+    const int *n = c->info->memory.kv_pages;
+    int r;
+
+    c->geo = (struct session_geometry){
+        .window = c->info->window,
+        .lookahead = c->info->n_mtp,
+        .max_len = c->info->max_model_len,
+    };
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        if (session_most(&c->geo, g, c->geo.max_len) > n[g]) {
+            return -ENOSPC;
+        }
+    }
+    r = kvpool_create(&c->pool, n);
+    if (r == 0 && c->conf.scrub_freed) {
+        kvpool_on_free(c->pool, on_freed, c);
+    }
+    return r;
+}
+
+int core_create(struct core **ret, const struct core_conf *conf)
+{
+    struct core *c = xcalloc(1, sizeof(*c));
+    size_t n = (size_t)conf->max_live;
+    int n_owners, r;
+
+    c->conf = *conf;
+    c->info = model_info(conf->model);
+    collect_stop_ids(c);
+    r = create_pool(c);
+    if (r < 0) {
+        goto fail;
+    }
+    r = shares_create(&c->shares, conf->max_live);
+    if (r < 0) {
+        goto fail;
+    }
+    (void)shares_table(c->shares, &n_owners);
+    r = batch_plan_create(&c->plan, conf->max_live, n_owners);
+    if (r < 0) {
+        goto fail;
+    }
+    c->task = calloc(n, sizeof(*c->task));
+    c->req = calloc(n, sizeof(*c->req));
+    c->span = calloc(n, sizeof(*c->span));
+    c->out = calloc(n, sizeof(*c->out));
+    c->stepping = calloc(n, sizeof(*c->stepping));
+    if (c->task == NULL || c->req == NULL || c->span == NULL ||
+        c->out == NULL || c->stepping == NULL) {
+        r = -ENOMEM;
+        goto fail;
+    }
+    *ret = c;
+    return 0;
+fail:
+    core_destroy(c);
+    return r;
+}
+
+void core_destroy(struct core *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    BUG_ON(c->n_tasks > 0);
+    free(c->task);
+    free(c->req);
+    free(c->span);
+    free(c->out);
+    free(c->stepping);
+    batch_plan_destroy(c->plan);
+    shares_destroy(c->shares);
+    kvpool_destroy(c->pool);
+    free(c);
+}
+
+uint64_t core_now_us(const struct core *c)
+{
+    return c->conf.now_us(c->conf.ctx);
+}
+
+void core_send(void *ctx, struct event *e)
+{
+    struct core *c = ctx;
+
+    c->conf.emit(c->conf.ctx, e);
+}
+
+void core_say(struct core *c, int level, const char *fmt, ...)
+{
+    char line[256];
+    va_list ap;
+
+    if (c->conf.log == NULL) {
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    c->conf.log(c->conf.ctx, level, line);
+}
+
+/* ---- tasks --------------------------------------------------------------- */
+
+/* Out of the running ones: nothing but the tokens is kept. */
+void core_unseat(struct core *c, struct task *t)
+{
+    if (t->seq >= 0) {
+        model_seq_close(c->conf.model, t->seq);
+        t->seq = -1;
+    }
+    session_release(t->session);
+    t->n_draft = 0;
+}
+
+static void drop_task(struct core *c, int i)
+{
+    struct task *t = c->task[i];
+    uint64_t id = t->job->id;
+
+    memmove(c->task + i, c->task + i + 1,
+            (size_t)(c->n_tasks - i - 1) * sizeof(*c->task));
+    c->n_tasks--;
+    share_leave(c->shares, t->owner);
+    core_unseat(c, t);
+    task_destroy(t);
+    ticket_close(c->conf.tickets, id);
+}
+
+/* Frees what has ended and is in no step. */
+void core_sweep(struct core *c)
+{
+    for (int i = c->n_tasks - 1; i >= 0; i--) {
+        if (c->task[i]->ended && !c->task[i]->in_step) {
+            drop_task(c, i);
+        }
+    }
+}
+
+static void leave(struct core *c, struct task *t)
+{
+    t->ended = true;
+    if (t->in_step) {
+        model_cancel(c->conf.model, t->seq);
+    }
+}
+
+void core_fail(struct core *c, struct task *t, const char *code,
+               const char *why)
+{
+    if (t->ended) {
+        return;
+    }
+    if (ticket_take(c->conf.tickets, t->job->id)) {
+        core_send(c, event_error(t->job, code, "%s", why));
+    }
+    c->counts.failed++;
+    leave(c, t);
+}
+
+double core_ms(uint64_t from_us, uint64_t to_us)
+{
+    return to_us > from_us ? (double)(to_us - from_us) / 1000 : 0;
+}
+
+void core_done(struct core *c, struct task *t, enum event_finish why)
+{
+    uint64_t now = core_now_us(c);
+    uint64_t started = t->started_us != 0 ? t->started_us : now;
+    uint64_t first = t->first_us != 0 ? t->first_us : now;
+    struct event *e;
+
+    if (t->ended) {
+        return;
+    }
+    if (!ticket_take(c->conf.tickets, t->job->id)) {
+        leave(c, t);
+        return;
+    }
+    (void)deliver_cut(t->deliver, core_send, c);
+    e = event_create(EVENT_DONE, t->job);
+    e->finish = why;
+    e->seed = t->job->seed;
+    e->usage.prompt_tokens = t->n_prompt;
+    e->usage.cached_tokens = t->n_cached;
+    e->usage.drafted = t->drafted;
+    e->usage.accepted = t->accepted;
+    deliver_usage(t->deliver, &e->usage);
+    e->timings.queue_ms = core_ms(t->job->born_us, started);
+    e->timings.prefill_ms = core_ms(started, first);
+    e->timings.decode_ms = core_ms(first, now);
+    core_send(c, e);
+    if (why == FINISH_CANCELLED || why == FINISH_TIMEOUT) {
+        c->counts.cancelled++;
+    } else {
+        c->counts.finished++;
+    }
+    leave(c, t);
+}
+
+static void draw_seed(struct job *j)
+{
+    if (j->seed_given) {
+        return;
+    }
+    /* 8 bytes never come short once the pool is up, and it is by now. */
+    BUG_ON(getrandom(&j->seed, sizeof(j->seed), 0) != sizeof(j->seed));
+}
+
+static int waiting_before(const struct core *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->n_tasks; i++) {
+        n += c->task[i]->seq < 0 && !c->task[i]->ended;
+    }
+    return n;
+}
+
+void core_add(struct core *c, struct job *j)
+{
+    const struct admit_conf ac = {
+        .pool = c->pool,
+        .geo = &c->geo,
+        .tokenizer = c->conf.tokenizer,
+        .stop_ids = c->stop_ids,
+        .n_stop_ids = c->n_stop_ids,
+        .max_prompt_tokens = c->conf.max_prompt_tokens,
+        .vocab = c->info->vocab,
+    };
+    uint64_t id = j->id;
+    struct event *e;
+    struct task *t;
+
+    c->counts.requests++;
+    if (ticket_answered(c->conf.tickets, id)) {
+        job_destroy(j);
+        ticket_close(c->conf.tickets, id);
+        return;
+    }
+    draw_seed(j);
+    if (admit_job(&t, j, &ac, &e) > 0) {
+        c->counts.failed++;
+        if (ticket_take(c->conf.tickets, id)) {
+            core_send(c, e);
+        } else {
+            event_destroy(e);
+        }
+        ticket_close(c->conf.tickets, id);
+        return;
+    }
+    BUG_ON(c->n_tasks == c->conf.max_live);
+    t->arrival = c->arrivals++;
+    t->owner = share_join(c->shares, j, core_soft_rows(c));
+    t->paused = ticket_paused(c->conf.tickets, id);
+    t->progress_us = core_now_us(c);
+    e = event_create(EVENT_ACCEPTED, j);
+    e->queue_position = waiting_before(c);
+    e->prompt_tokens = t->n_prompt;
+    c->counts.prompt_tokens += (uint64_t)t->n_prompt;
+    c->counts.cached_tokens += (uint64_t)t->n_cached;
+    c->task[c->n_tasks++] = t;
+    core_send(c, e);
+}
+
+bool core_call(struct core *c, const struct ticket_call *call)
+{
+    for (int i = 0; i < c->n_tasks; i++) {
+        struct task *t = c->task[i];
+
+        if (t->job->id != call->job) {
+            continue;
+        }
+        if (call->end) {
+            core_done(c, t, call->finish);
+            core_sweep(c);
+        } else {
+            t->paused = call->paused;
+        }
+        return true;
+    }
+    return false;
+}
+
+void core_end_all(struct core *c, bool all, const char *code, const char *why)
+{
+    for (int i = 0; i < c->n_tasks; i++) {
+        struct task *t = c->task[i];
+
+        if (all || t->started_us == 0) {
+            core_fail(c, t, code, why);
+        } else {
+            core_done(c, t, FINISH_CANCELLED);
+        }
+    }
+    core_sweep(c);
+}
+
+int core_soft_rows(const struct core *c)
+{
+    return batch_rows(&c->rate, c->conf.step_target_ms,
+                      c->conf.max_batched_tokens);
+}
+
+/* ---- questions ----------------------------------------------------------- */
+
+int core_step_live(const struct core *c)
+{
+    int n = 0;
+
+    for (int i = 0; c->in_step && i < c->n_spans; i++) {
+        n += !c->stepping[i]->ended;
+    }
+    return n;
+}
+
+void core_measured(struct core *c, int rows, double ms)
+{
+    if (rows > 0) {
+        batch_rate_add(&c->rate, rows, ms);
+    }
+}
+
+void core_counts(const struct core *c, struct core_counts *ret)
+{
+    *ret = c->counts;
+    ret->waiting = ret->running = 0;
+    for (int i = 0; i < c->n_tasks; i++) {
+        if (c->task[i]->seq >= 0) {
+            ret->running++;
+        } else {
+            ret->waiting++;
+        }
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        ret->pages[g] = kvpool_pages(c->pool, g);
+        ret->pages_free[g] = kvpool_free_pages(c->pool, g);
+    }
+}

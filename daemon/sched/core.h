@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_SCHED_CORE_H
+#define STEPD_DAEMON_SCHED_CORE_H
+
+/*
+ * The engine without its threads: tasks, the step (plan, submit, collect,
+ * deliver), cancel. One thread, the engine thread, calls everything; a test
+ * can be that thread and count the steps.
+ *
+ * Jobs come in prepared and with an open ticket; a job's ticket is taken
+ * before its final event goes out and closed when the job is freed.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/model/model.h"
+#include "daemon/sched/job.h"
+#include "daemon/sched/ticket.h"
+#include "daemon/text/tokenizer.h"
+
+/* A request that is queued or in prefill hears of it this often at most. */
+#define CORE_PROGRESS_US 250000
+
+struct core_conf {
+    struct model *model;
+    const struct tokenizer *tokenizer;
+    struct tickets *tickets;
+    int max_live; /* tasks at once */
+    int max_seqs; /* of them running */
+    int max_prompt_tokens;
+    int max_batched_tokens;
+    int prefill_chunk;
+    int step_target_ms;
+    int drafts;
+    bool scrub_freed; /* freed pages are spoilt, so that a stale read shows */
+    void (*emit)(void *ctx, struct event *e); /* takes it over */
+    void (*log)(void *ctx, int level, const char *line);
+    uint64_t (*now_us)(void *ctx);
+    void *ctx;
+};
+
+struct core_counts {
+    int waiting, running;
+    uint64_t requests, finished, failed, cancelled, preempted;
+    uint64_t prompt_tokens, cached_tokens, completion_tokens;
+    uint64_t steps;
+    int pages[MODEL_N_GROUPS], pages_free[MODEL_N_GROUPS];
+    double step_ms; /* moving average */
+};
+
+struct core;
+
+/* -ENOSPC: the page pools cannot hold one request of max_model_len. */
+int core_create(struct core **ret, const struct core_conf *c);
+/* Every task must have ended. NULL is fine. */
+void core_destroy(struct core *c);
+
+/* Takes a prepared generate job over: accepted, or refused with its error. */
+void core_add(struct core *c, struct job *j);
+/* From the engine's loop or from within a step (the model's tick). False: no
+ * such task here. */
+bool core_call(struct core *c, const struct ticket_call *call);
+/* Ends every task: running ones as cancelled, waiting ones with the code; or
+ * all of them with it (all = true). Allowed within a step. */
+void core_end_all(struct core *c, bool all, const char *code, const char *why);
+
+/* One step: 1, or 0 where there is nothing to do. -errno: the device failed
+ * and nothing can run any more; the tasks are still there. */
+int core_step(struct core *c);
+/* Requests that the running step still works for; 0 between steps. */
+int core_step_live(const struct core *c);
+/* A step that ran elsewhere (the self-test): a first idea of the speed. */
+void core_measured(struct core *c, int rows, double ms);
+
+void core_counts(const struct core *c, struct core_counts *ret);
+
+#endif

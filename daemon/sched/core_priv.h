@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_SCHED_CORE_PRIV_H
+#define STEPD_DAEMON_SCHED_CORE_PRIV_H
+
+/* What core.c (tasks) and core_step.c (the step) share; nobody else's. */
+
+#include "daemon/sched/admit.h"
+#include "daemon/sched/batch.h"
+#include "daemon/sched/core.h"
+#include "daemon/sched/kvpool.h"
+#include "daemon/sched/session.h"
+#include "daemon/sched/share.h"
+
+/* Stop ids of config.json and of the tokenizer's files together. */
+#define CORE_MAX_STOP_IDS 16
+
+struct core {
+    struct core_conf conf;
+    const struct model_info *info;
+    struct session_geometry geo;
+    struct kvpool *pool;
+    int32_t stop_ids[CORE_MAX_STOP_IDS];
+    int n_stop_ids;
+
+    struct task **task; /* [max_live] in order of arrival */
+    int n_tasks;
+    uint64_t arrivals;
+    struct shares *shares;
+
+    /* One step's arrays, [max_live]. */
+    struct batch_req *req;
+    struct batch_plan *plan;
+    struct model_span *span;
+    struct model_out *out;
+    struct task **stepping; /* whose span[i] is */
+    int n_spans;
+    bool in_step;
+
+    struct batch_rate rate;
+    struct core_counts counts;
+};
+
+uint64_t core_now_us(const struct core *c);
+double core_ms(uint64_t from_us, uint64_t to_us); /* 0 where it went back */
+int core_soft_rows(const struct core *c);         /* of step_target_ms */
+void core_send(void *ctx, struct event *e); /* ctx is the core: deliver_emit */
+void core_say(struct core *c, int level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Ends a task: its final event, once; nothing where it has ended before. */
+void core_done(struct core *c, struct task *t, enum event_finish why);
+void core_fail(struct core *c, struct task *t, const char *code,
+               const char *why);
+/* Takes its sequence and pages; the tokens stay. */
+void core_unseat(struct core *c, struct task *t);
+/* Frees what has ended and is in no step. */
+void core_sweep(struct core *c);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * The step: what the planner chose is seated, its pages are reserved, the model
+ * computes, the tokens are delivered. Engine thread only.
+ *
+ * While the model computes it calls back between layers (engine.c's tick), and
+ * tasks may end then: from begin() to apply() a task is held by its span
+ * (in_step) and may be `ended` at any time. Task indices are good until the
+ * model is called, task pointers until the sweep.
+ *
+ * The invariant: what the planner counted is what the sessions take. A page
+ * that is not there is a fault of ours, not a state to handle.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/base/die.h"
+#include "daemon/sched/core_priv.h"
+
+/* What counts in the moving average of step_ms. */
+#define STEP_MS_KEEP 0.95
+
+static int draft_depth(const struct core *c, const struct job *j)
+{
+    if (j->drafts < 0 || (c->conf.drafts >= 0 && c->conf.drafts < j->drafts)) {
+        return c->conf.drafts;
+    }
+    return j->drafts;
+}
+
+/* Drafts that the answer has no room for are not verified. */
+static void look_at_drafts(struct core *c, struct task *t)
+{
+    int room = deliver_left(t->deliver) - 1;
+    int n = 0;
+
+    if (t->seq >= 0 && t->session->n_ids - t->session->committed == 1) {
+        n = model_drafts(c->conf.model, t->seq, t->draft);
+    }
+    t->n_draft = n < room ? n : room;
+}
+
+static void describe(struct core *c, struct task *t, struct batch_req *q)
+{
+    const struct session *s = t->session;
+
+    look_at_drafts(c, t);
+    *q = (struct batch_req){
+        .owner = t->owner,
+        .priority = t->job->priority,
+        .arrival = t->arrival,
+        .running = t->seq >= 0,
+        .paused = t->paused,
+        .n_tokens = s->n_ids,
+        .committed = s->committed,
+        .n_draft = t->n_draft,
+        .last_step = t->last_step,
+    };
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        const struct session_pages *p = &s->group[g];
+        int i = s->committed / MODEL_PAGE_TOK - p->first;
+
+        q->held[g] = p->n;
+        /* A shared page that will be written costs a fresh one. */
+        if (i >= 0 && i < p->n && kvpool_refs(c->pool, g, p->page[i]) > 1) {
+            q->held[g]--;
+        }
+    }
+}
+
+static void make_plan(struct core *c)
+{
+    struct batch_args a = {
+        .req = c->req,
+        .n_req = c->n_tasks,
+        .geo = &c->geo,
+        .max_seats = c->conf.max_seqs,
+        .max_rows = c->conf.max_batched_tokens,
+        .soft_rows = core_soft_rows(c),
+        .hard_rows = batch_rows(&c->rate, 2.0 * c->conf.step_target_ms,
+                                c->conf.max_batched_tokens),
+        .chunk = c->conf.prefill_chunk,
+        .step = c->counts.steps,
+    };
+
+    a.owner = shares_table(c->shares, &a.n_owners);
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        a.free_pages[g] = kvpool_free_pages(c->pool, g);
+    }
+    for (int i = 0; i < c->n_tasks; i++) {
+        describe(c, c->task[i], &c->req[i]);
+    }
+    batch_plan(&a, c->plan);
+}
+
+static int copy_page(void *ctx, enum model_group g, int32_t dst, int32_t src)
+{
+    struct core *c = ctx;
+
+    return model_copy_page(c->conf.model, g, dst, src);
+}
+
+/* A seat. After a pre-emption the whole of what is known is its history. */
+static int seat(struct core *c, struct task *t)
+{
+    const struct job *j = t->job;
+    const struct model_sampling s = {
+        .temperature = j->temperature,
+        .top_p = j->top_p,
+        .min_p = j->min_p,
+        .top_k = j->top_k,
+        .repetition = j->repetition,
+        .presence = j->presence,
+        .frequency = j->frequency,
+        .seed = j->seed,
+        .n_top = j->logprobs,
+        .max_drafts = draft_depth(c, j),
+    };
+    int r =
+        model_seq_open(c->conf.model, &s, t->session->ids, t->session->n_ids,
+                       deliver_drawn(t->deliver), &t->seq);
+
+    if (r == 0 && t->started_us == 0) {
+        t->started_us = core_now_us(c);
+        ticket_start(c->conf.tickets, j->id);
+    }
+    return r;
+}
+
+static void fill_span(struct core *c, struct task *t,
+                      const struct batch_pick *p, struct model_span *ret)
+{
+    struct session *s = t->session;
+    int end = s->committed + p->n_rows;
+    int left = deliver_left(t->deliver);
+
+    /* The list of ids has room for drafts past its end. */
+    memcpy(s->ids + s->n_ids, t->draft, (size_t)p->n_draft * sizeof(*s->ids));
+    *ret = (struct model_span){
+        .seq = t->seq,
+        .pos = s->committed,
+        .ids = s->ids + s->committed,
+        .n_rows = p->n_rows + p->n_draft,
+        .n_draft = p->n_draft,
+        .want = end == s->n_ids ? MODEL_WANT_DRAW : MODEL_WANT_NONE,
+        /* With one token to go there is nothing to guess ahead. */
+        .draft_next = left <= 2 ? 0 : draft_depth(c, t->job),
+    };
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        ret->pages[g] = s->group[g].page;
+        ret->n_pages[g] = s->group[g].n;
+        ret->first_page[g] = s->group[g].first;
+    }
+}
+
+static void begin(struct core *c, const struct batch_pick *p)
+{
+    struct task *t = c->task[p->req];
+    struct session *s = t->session;
+    int r = 0;
+
+    if (t->seq < 0) {
+        r = seat(c, t);
+        BUG_ON(r == -EMFILE);
+    }
+    if (r == 0) {
+        r = session_reserve(s, s->committed + p->n_rows + p->n_draft, copy_page,
+                            c);
+        BUG_ON(r == -ENOSPC);
+    }
+    if (r < 0) {
+        core_fail(c, t, "no_memory", "not enough memory for this request");
+        return;
+    }
+    fill_span(c, t, p, &c->span[c->n_spans]);
+    share_charge(c->shares, t->owner, p->n_rows + p->n_draft);
+    t->last_step = c->counts.steps;
+    t->in_step = true;
+    c->stepping[c->n_spans++] = t;
+}
+
+static void progress(struct core *c)
+{
+    uint64_t now = core_now_us(c);
+
+    for (int i = 0; i < c->n_tasks; i++) {
+        struct task *t = c->task[i];
+        struct event *e;
+
+        if (t->ended || t->first_us != 0 ||
+            now - t->progress_us < CORE_PROGRESS_US ||
+            t->session->committed == t->progress_done) {
+            continue;
+        }
+        t->progress_us = now;
+        t->progress_done = t->session->committed;
+        e = event_create(EVENT_PROGRESS, t->job);
+        e->done = t->session->committed;
+        e->total = t->n_prompt;
+        e->cached = t->n_cached;
+        core_send(c, e);
+    }
+}
+
+/* Text, usage and the end of one span's tokens. */
+static int take_tokens(struct core *c, struct task *t,
+                       const struct model_out *o)
+{
+    int32_t ids[MODEL_MAX_DRAFTS + 1];
+    enum event_finish why;
+    int used, r;
+
+    if (t->first_us == 0) {
+        t->first_us = core_now_us(c);
+    }
+    used = deliver_tokens(t->deliver, o->token, o->n_tokens, core_send, c);
+    if (used < 0) {
+        return used;
+    }
+    t->drafted += o->n_drafted;
+    t->accepted += used < o->n_accepted ? used : o->n_accepted;
+    c->counts.completion_tokens += (uint64_t)used;
+    for (int i = 0; i < used; i++) {
+        ids[i] = o->token[i].id;
+    }
+    r = session_append(t->session, ids, used);
+    if (r < 0) {
+        return r;
+    }
+    /* Where the answer ended inside the block, the rest never was. */
+    session_commit(t->session, o->committed < t->session->n_ids
+                                   ? o->committed
+                                   : t->session->n_ids - 1);
+    if (deliver_ended(t->deliver, &why)) {
+        core_done(c, t, why);
+    }
+    return 0;
+}
+
+static void scrub(struct core *c, const struct session *s)
+{
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        for (int i = 0; i < s->group[g].n; i++) {
+            if (kvpool_refs(c->pool, g, s->group[g].page[i]) == 1) {
+                (void)model_scrub_page(c->conf.model, g, s->group[g].page[i]);
+            }
+        }
+    }
+}
+
+static void apply(struct core *c, struct task *t, const struct model_out *o)
+{
+    char why[128];
+    int r = 0;
+
+    if (o->status == -EIO) {
+        core_say(c, 3, "job %llu: non-finite values at layer %d",
+                 (unsigned long long)t->job->id, o->layer);
+        scrub(c, t->session);
+        snprintf(why, sizeof(why), "non-finite values at layer %d", o->layer);
+        core_fail(c, t, "internal", why);
+    } else if (t->ended) {
+        return;
+    } else if (o->status < 0) {
+        core_fail(c, t, "internal", "the step was lost");
+    } else if (o->n_tokens > 0) {
+        r = take_tokens(c, t, o);
+    } else {
+        session_commit(t->session, o->committed);
+    }
+    if (r < 0) {
+        core_fail(c, t, "no_memory", "not enough memory for the answer");
+    }
+}
+
+static int run_step(struct core *c)
+{
+    const struct model_plan plan = {
+        .span = c->span,
+        .n_spans = c->n_spans,
+    };
+    uint64_t t0 = core_now_us(c);
+    bool whole = true;
+    double ms;
+    int r;
+
+    c->in_step = true;
+    r = model_submit(c->conf.model, &plan);
+    if (r == 0) {
+        progress(c);
+        r = model_collect(c->conf.model, c->out, c->n_spans);
+    }
+    c->in_step = false;
+    for (int i = 0; i < c->n_spans; i++) {
+        struct task *t = c->stepping[i];
+
+        t->in_step = false;
+        whole = whole && !t->ended;
+        if (r == 0) {
+            apply(c, t, &c->out[i]);
+        }
+    }
+    if (r < 0) {
+        core_say(c, 3, "the step failed: %s", model_error(c->conf.model));
+        return r;
+    }
+    ms = core_ms(t0, core_now_us(c));
+    c->counts.steps++;
+    c->counts.step_ms =
+        c->counts.steps == 1
+            ? ms
+            : c->counts.step_ms * STEP_MS_KEEP + ms * (1 - STEP_MS_KEEP);
+    if (whole) {
+        batch_rate_add(&c->rate, c->plan->n_rows, ms);
+    }
+    return 1;
+}
+
+int core_step(struct core *c)
+{
+    int r;
+
+    if (c->n_tasks == 0) {
+        return 0;
+    }
+    make_plan(c);
+    for (int i = 0; i < c->plan->n_evicts; i++) {
+        struct task *t = c->task[c->plan->evict[i]];
+
+        core_say(c, 7, "job %llu: pre-empted at %d tokens",
+                 (unsigned long long)t->job->id, t->session->committed);
+        core_unseat(c, t);
+        c->counts.preempted++;
+    }
+    c->n_spans = 0;
+    for (int i = 0; i < c->plan->n_picks; i++) {
+        begin(c, &c->plan->pick[i]);
+    }
+    r = c->n_spans > 0 ? run_step(c) : 0;
+    c->n_spans = 0;
+    core_sweep(c);
+    return r;
+}

@@ -1,0 +1,812 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * The engine's threads and boxes. The engine thread loads the model, proves it,
+ * then: drain the inbox, hear cancels and time limits, one step (core.c),
+ * repeat; with nothing to do it sleeps in its mailbox. The functions of
+ * engine.h run on the I/O thread and only push, mark or copy.
+ *
+ *   I/O --job--> prep (box) --job--> inbox --> engine thread --event--> out
+ *   I/O --mark on the job's ticket + a nudge into the inbox--> engine thread
+ *
+ * The same look at inbox and tickets happens between the layers of a step (the
+ * model's tick) and between the bytes of a load (its progress), so a cancel, a
+ * time limit or the end of the daemon is heard there too.
+ *
+ * The invariants: a job has one owner (prep's box, prep, the inbox, the core)
+ * and an open ticket until it is freed; whoever ends it takes the ticket, so
+ * there is one final event; the out box is always drained by the I/O thread,
+ * so the engine may wait for room in it, and the I/O thread never waits for
+ * the engine except in engine_stop, which drains it meanwhile.
+ */
+
+#include "daemon/sched/engine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/base/die.h"
+#include "daemon/base/mbox.h"
+#include "daemon/model/model.h"
+#include "daemon/sched/core.h"
+#include "daemon/sched/prep.h"
+#include "daemon/sched/ticket.h"
+
+#define OUT_EVENTS 4096
+/* The shards are looked at this often while steps run. */
+#define VERIFY_US 1000000
+
+/* sysexits of a start that failed (design.md section 2) */
+#define EXIT_CHECKPOINT 65
+#define EXIT_DEVICE 69
+#define EXIT_FAULT 70
+
+struct engine {
+    struct engine_conf conf;
+    struct model_conf model_conf; /* with our own copies of its strings */
+    char *path, *backend, *isa;
+
+    struct tickets *tickets;
+    struct prep *prep;
+    struct mbox *inbox; /* struct job, or &nudge */
+    struct mbox *out;   /* struct event, or &over */
+    int max_live;
+
+    pthread_t thread;
+    bool started;
+    atomic_bool stop, draining;
+    atomic_bool nudged;  /* the nudge is in the inbox, or about to be */
+    atomic_int released; /* steps that may pass while they are held */
+
+    /* I/O thread: what engine_stop popped, for engine_poll. */
+    struct event *stash, **stash_end;
+
+    /* Engine thread only. */
+    struct model *model;
+    const struct tokenizer *tokenizer;
+    struct core *core;
+    struct job *early, **early_end; /* came before there was a core */
+    bool step_released;
+    uint64_t verified_us;
+
+    pthread_mutex_t lock; /* of status */
+    struct engine_status status;
+};
+
+/* In the inbox: look at the tickets and flags. */
+static char nudge;
+/* In the out box: a thread has ended and will send nothing more. */
+static char over;
+
+static uint64_t clock_us(void *ctx)
+{
+    struct timespec t;
+
+    (void)ctx;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- out ----------------------------------------------------------------- */
+
+static void push_out(struct engine *e, void *item)
+{
+    if (mbox_push_wait(e->out, item) == 1) {
+        e->conf.wake(e->conf.ctx);
+    }
+}
+
+static void on_event(void *ctx, struct event *ev)
+{
+    push_out(ctx, ev);
+}
+
+static void on_log(void *ctx, int level, const char *line)
+{
+    struct engine *e = ctx;
+
+    if (e->conf.log != NULL) {
+        e->conf.log(e->conf.ctx, level, line);
+    }
+}
+
+__attribute__((format(printf, 3, 4))) static void say(struct engine *e,
+                                                      int level,
+                                                      const char *fmt, ...)
+{
+    char line[768];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    on_log(e, level, line);
+}
+
+/* ---- status -------------------------------------------------------------- */
+
+static void set_state(struct engine *e, enum engine_state s)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    e->status.state = s;
+    (void)pthread_mutex_unlock(&e->lock);
+    e->conf.wake(e->conf.ctx);
+}
+
+static void publish_info(struct engine *e)
+{
+    const struct model_info *i = model_info(e->model);
+    struct engine_status *s = &e->status;
+
+    (void)pthread_mutex_lock(&e->lock);
+    snprintf(s->model, sizeof(s->model), "%s", e->path);
+    snprintf(s->device, sizeof(s->device), "%s", i->device);
+    snprintf(s->dialect, sizeof(s->dialect), "%s", i->dialect);
+    snprintf(s->family, sizeof(s->family), "%s", i->family);
+    s->max_model_len = i->max_model_len;
+    s->n_mtp = i->n_mtp;
+    s->vocab = i->vocab;
+    s->memory_weights = i->memory.weights_bf16 + i->memory.weights_experts +
+                        i->memory.weights_other + i->memory.weights_mtp;
+    s->memory_kv = i->memory.kv_bytes;
+    (void)pthread_mutex_unlock(&e->lock);
+}
+
+static void publish(struct engine *e)
+{
+    struct engine_status *s = &e->status;
+    struct core_counts c;
+    struct model_stats m;
+
+    core_counts(e->core, &c);
+    model_stats(e->model, &m);
+    (void)pthread_mutex_lock(&e->lock);
+    s->requests = c.requests;
+    s->finished = c.finished;
+    s->failed = c.failed;
+    s->cancelled = c.cancelled;
+    s->prompt_tokens = c.prompt_tokens;
+    s->cached_tokens = c.cached_tokens;
+    s->completion_tokens = c.completion_tokens;
+    s->step_ms = c.step_ms;
+    s->steps = m.steps;
+    s->rows = m.rows;
+    s->layers = m.layers;
+    s->row_layers = m.row_layers;
+    s->drafts = m.drafts;
+    s->drafted = m.drafted;
+    s->accepted = m.accepted;
+    memcpy(s->accepted_at, m.accepted_at, sizeof(s->accepted_at));
+    s->weight_bytes = m.weight_bytes;
+    s->kv_bytes = m.kv_bytes;
+    s->expert_loads = m.expert_loads;
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        s->pages[g] = c.pages[g];
+        s->pages_free[g] = c.pages_free[g];
+    }
+    (void)pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- what comes in ------------------------------------------------------- */
+
+/* A final event for a job that somebody else holds. */
+static void answer(struct engine *e, const struct ticket_call *call,
+                   struct event *ev)
+{
+    ev->job = call->job;
+    ev->conn = call->conn;
+    ev->request = call->request;
+    if (ticket_take(e->tickets, call->job)) {
+        push_out(e, ev);
+    } else {
+        event_destroy(ev);
+    }
+}
+
+static void attend(struct engine *e)
+{
+    struct ticket_call call;
+    uint64_t now = clock_us(NULL);
+
+    while (ticket_pending(e->tickets, now) &&
+           ticket_next(e->tickets, now, &call)) {
+        struct event *ev;
+
+        if ((e->core != NULL && core_call(e->core, &call)) || !call.end) {
+            continue;
+        }
+        ev = event_create(EVENT_DONE, NULL);
+        ev->finish = call.finish;
+        answer(e, &call, ev);
+    }
+}
+
+/* Every job that has not been answered yet, wherever it is. */
+static void answer_all(struct engine *e, const char *code, const char *why)
+{
+    struct ticket_call call;
+
+    if (e->core != NULL) {
+        core_end_all(e->core, true, code, why);
+    }
+    while (ticket_any(e->tickets, &call)) {
+        answer(e, &call, event_error(NULL, code, "%s", why));
+    }
+}
+
+static void take_in(struct engine *e, void *item)
+{
+    struct job *j = item;
+
+    if (item == &nudge) {
+        atomic_store(&e->nudged, false);
+    } else if (e->core != NULL) {
+        core_add(e->core, j);
+    } else {
+        j->next = NULL;
+        *e->early_end = j;
+        e->early_end = &j->next;
+    }
+}
+
+static void drain_inbox(struct engine *e)
+{
+    void *item;
+
+    while ((item = mbox_pop(e->inbox)) != NULL) {
+        take_in(e, item);
+    }
+}
+
+/* Until something comes in or a time limit runs out. */
+static void doze(struct engine *e)
+{
+    uint64_t now = clock_us(NULL), deadline = ticket_deadline(e->tickets);
+    int ms = -1;
+    void *item;
+
+    if (deadline != UINT64_MAX) {
+        uint64_t left = deadline > now ? (deadline - now + 999) / 1000 : 0;
+
+        ms = left < INT_MAX ? (int)left : INT_MAX;
+    }
+    item = mbox_pop_wait(e->inbox, ms);
+    if (item != NULL) {
+        take_in(e, item);
+    }
+}
+
+/* ---- from within the model ----------------------------------------------- */
+
+/* Between bytes of the load. Jobs stay in the box until there is a core. */
+static int on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct engine *e = ctx;
+
+    (void)pthread_mutex_lock(&e->lock);
+    e->status.load_done = done;
+    e->status.load_total = total;
+    (void)pthread_mutex_unlock(&e->lock);
+    attend(e);
+    return atomic_load(&e->stop) ? -ECANCELED : 0;
+}
+
+static bool take_release(struct engine *e)
+{
+    int n = atomic_load(&e->released);
+
+    while (n > 0) {
+        if (atomic_compare_exchange_weak(&e->released, &n, n - 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Between layers of a step. */
+static void on_tick(void *ctx)
+{
+    struct engine *e = ctx;
+
+    attend(e);
+    if (e->core == NULL || core_step_live(e->core) == 0) {
+        return;
+    }
+    drain_inbox(e);
+    if (e->conf.hold_steps && !e->step_released) {
+        while (!atomic_load(&e->stop) && core_step_live(e->core) > 0 &&
+               !take_release(e)) {
+            doze(e);
+            attend(e);
+        }
+        e->step_released = true;
+    }
+    if (atomic_load(&e->stop)) {
+        core_end_all(e->core, false, "draining", "the daemon stops");
+    }
+}
+
+/* ---- the engine thread --------------------------------------------------- */
+
+static void fail(struct engine *e, int exit_code, const char *code,
+                 const char *cause)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    e->status.exit_code = exit_code;
+    snprintf(e->status.cause, sizeof(e->status.cause), "%s", cause);
+    (void)pthread_mutex_unlock(&e->lock);
+    say(e, 3, "%s", cause);
+    set_state(e, ENGINE_FAILED);
+    while (!atomic_load(&e->stop)) {
+        answer_all(e, code, cause);
+        doze(e);
+    }
+}
+
+static int exit_code_of(int r)
+{
+    switch (r) {
+    case -ENODEV:
+        return EXIT_DEVICE;
+    case -ENOMEM:
+        return EXIT_FAULT;
+    default:
+        return EXIT_CHECKPOINT;
+    }
+}
+
+static bool load_model(struct engine *e)
+{
+    struct model_report rep = {0};
+    int r = model_open(&e->model, &e->model_conf, &rep);
+    char cause[512];
+
+    for (int i = 0; i < rep.n_notes; i++) {
+        say(e, 6, "%s: %s", e->path, rep.note[i]);
+    }
+    for (int i = 1; i < rep.n_problems; i++) {
+        say(e, 3, "%s: %s", e->path, rep.problem[i]);
+    }
+    snprintf(cause, sizeof(cause), "%s: %s", e->path,
+             rep.n_problems > 0 ? rep.problem[0] : strerror(-r));
+    model_report_finish(&rep);
+    if (r < 0) {
+        e->model = NULL;
+        if (!atomic_load(&e->stop)) {
+            fail(e, exit_code_of(r), "unavailable", cause);
+        }
+        return false;
+    }
+    publish_info(e);
+    return true;
+}
+
+static bool wait_for_tokenizer(struct engine *e)
+{
+    char why[256] = "", cause[512];
+    int vocab = model_info(e->model)->vocab, r;
+
+    while ((r = prep_tokenizer(e->prep, &e->tokenizer, why, sizeof(why))) ==
+               0 &&
+           !atomic_load(&e->stop)) {
+        doze(e);
+        attend(e);
+    }
+    if (r > 0 && tokenizer_vocab(e->tokenizer) > vocab) {
+        r = -EBADMSG;
+        snprintf(why, sizeof(why), "tokenizer: ids up to %d, the model has %d",
+                 tokenizer_vocab(e->tokenizer) - 1, vocab);
+    }
+    if (r < 0) {
+        snprintf(cause, sizeof(cause), "%s: %s", e->path, why);
+        fail(e, exit_code_of(r), "unavailable", cause);
+    }
+    return r > 0;
+}
+
+static int create_core(struct engine *e)
+{
+    const struct core_conf c = {
+        .model = e->model,
+        .tokenizer = e->tokenizer,
+        .tickets = e->tickets,
+        .max_live = e->max_live,
+        .max_seqs = e->model_conf.max_seqs,
+        .max_prompt_tokens = e->conf.max_prompt_tokens,
+        .max_batched_tokens = e->conf.max_batched_tokens,
+        .prefill_chunk = e->conf.prefill_chunk,
+        .step_target_ms = e->conf.step_target_ms,
+        .drafts = e->conf.drafts,
+        .scrub_freed = e->conf.scrub_freed,
+        .emit = on_event,
+        .log = on_log,
+        .now_us = clock_us,
+        .ctx = e,
+    };
+    int limit = model_info(e->model)->max_model_len - 1;
+    int r = core_create(&e->core, &c);
+
+    if (e->conf.max_prompt_tokens > 0 && e->conf.max_prompt_tokens < limit) {
+        limit = e->conf.max_prompt_tokens;
+    }
+    prep_limit(e->prep, limit);
+    return r;
+}
+
+/* Numbers before service: a model that cannot compute one fixed prompt never
+ * becomes READY. */
+static bool prove(struct engine *e)
+{
+    char why[256] = "", cause[512];
+    struct model_stats a, b;
+    uint64_t t0;
+    int r;
+
+    model_stats(e->model, &a);
+    t0 = clock_us(NULL);
+    r = model_self_test(e->model, why, sizeof(why));
+    if (r < 0) {
+        snprintf(cause, sizeof(cause), "%s: self-test: %s", e->path, why);
+        fail(e, EXIT_FAULT, "unavailable", cause);
+        return false;
+    }
+    r = create_core(e);
+    if (r < 0) {
+        snprintf(cause, sizeof(cause), "%s: %s", e->path,
+                 r == -ENOSPC ? "the KV pages cannot hold one request"
+                              : strerror(-r));
+        fail(e, EXIT_FAULT, "unavailable", cause);
+        return false;
+    }
+    model_stats(e->model, &b);
+    if (b.steps > a.steps) {
+        core_measured(e->core, (int)((b.rows - a.rows) / (b.steps - a.steps)),
+                      (double)(clock_us(NULL) - t0) / 1000 /
+                          (double)(b.steps - a.steps));
+    }
+    return true;
+}
+
+/* False: the shards were changed under us, and everything has been ended. */
+static bool shards_same(struct engine *e)
+{
+    uint64_t now = clock_us(NULL);
+    char why[256] = "";
+
+    if (now - e->verified_us < VERIFY_US) {
+        return true;
+    }
+    e->verified_us = now;
+    if (model_verify_files(e->model, why, sizeof(why)) != -ESTALE) {
+        return true;
+    }
+    fail(e, EXIT_FAULT, "corrupt", why);
+    return false;
+}
+
+static void add_early(struct engine *e)
+{
+    struct job *j = e->early;
+
+    e->early = NULL;
+    e->early_end = &e->early;
+    while (j != NULL) {
+        struct job *next = j->next;
+
+        core_add(e->core, j);
+        j = next;
+    }
+}
+
+static void serve(struct engine *e)
+{
+    char cause[128];
+
+    add_early(e);
+    while (!atomic_load(&e->stop)) {
+        int r;
+
+        drain_inbox(e);
+        attend(e);
+        e->step_released = false;
+        r = core_step(e->core);
+        publish(e);
+        if (r < 0) {
+            snprintf(cause, sizeof(cause), "the step failed: %s", strerror(-r));
+            fail(e, EXIT_FAULT, "internal", cause);
+            return;
+        }
+        if (r == 0) {
+            doze(e);
+        } else if (!shards_same(e)) {
+            return;
+        }
+    }
+    core_end_all(e->core, false, "draining", "the daemon stops");
+}
+
+static void *engine_main(void *arg)
+{
+    struct engine *e = arg;
+
+    if (load_model(e) && wait_for_tokenizer(e) && prove(e)) {
+        say(e, 6, "%s: ready on %s", e->path, model_info(e->model)->device);
+        e->verified_us = clock_us(NULL);
+        publish(e);
+        set_state(e, ENGINE_READY);
+        serve(e);
+    }
+    answer_all(e, "draining", "the daemon stops");
+    if (e->core != NULL) {
+        publish(e);
+    }
+    set_state(e, ENGINE_STOPPED);
+    push_out(e, &over);
+    return NULL;
+}
+
+/* ---- callbacks of the preparation thread --------------------------------- */
+
+static void on_prepared(void *ctx, struct job *j)
+{
+    struct engine *e = ctx;
+
+    /* As many places as tickets: there is always one. */
+    BUG_ON(mbox_push(e->inbox, j) < 0);
+}
+
+/* One nudge in the box is enough: after it the engine looks at everything. */
+static void poke(struct engine *e)
+{
+    if (!atomic_exchange(&e->nudged, true)) {
+        BUG_ON(mbox_push(e->inbox, &nudge) < 0);
+    }
+}
+
+static void on_tokenizer(void *ctx)
+{
+    poke(ctx);
+}
+
+static void on_prep_over(void *ctx)
+{
+    push_out(ctx, &over);
+}
+
+/* ---- the I/O thread's side ----------------------------------------------- */
+
+static char *copy_or_null(const char *s)
+{
+    return s == NULL ? NULL : xstrdup(s);
+}
+
+static void copy_model_conf(struct engine *e, const struct model_conf *m)
+{
+    e->model_conf = *m;
+    e->model_conf.path = e->path = xstrdup(m->path);
+    e->model_conf.backend = e->backend = copy_or_null(m->backend);
+    e->model_conf.isa = e->isa = copy_or_null(m->isa);
+    e->model_conf.progress = on_progress;
+    e->model_conf.tick = on_tick;
+    e->model_conf.ctx = e;
+}
+
+static int start_prep(struct engine *e)
+{
+    const struct prep_conf c = {
+        .dir = e->path,
+        .max_queue = e->max_live,
+        .tickets = e->tickets,
+        .forward = on_prepared,
+        .emit = on_event,
+        .loaded = on_tokenizer,
+        .ended = on_prep_over,
+        .ctx = e,
+    };
+
+    return prep_create(&e->prep, &c);
+}
+
+int engine_create(struct engine **ret, const struct engine_conf *c)
+{
+    struct engine *e = xcalloc(1, sizeof(*e));
+    int r;
+
+    BUG_ON(c->max_queue < 1 || c->model->max_seqs < 1 ||
+           c->max_batched_tokens < 1 || c->step_target_ms < 1);
+    e->conf = *c;
+    copy_model_conf(e, c->model);
+    e->conf.model = NULL;
+    e->max_live = c->max_queue + c->model->max_seqs;
+    e->stash_end = &e->stash;
+    e->early_end = &e->early;
+    atomic_init(&e->stop, false);
+    atomic_init(&e->draining, false);
+    atomic_init(&e->nudged, false);
+    atomic_init(&e->released, 0);
+    (void)pthread_mutex_init(&e->lock, NULL);
+    r = tickets_create(&e->tickets, e->max_live, c->max_queue);
+    if (r < 0) {
+        goto fail;
+    }
+    r = mbox_create(&e->inbox, (size_t)e->max_live + 2);
+    if (r < 0) {
+        goto fail;
+    }
+    r = mbox_create(&e->out, OUT_EVENTS);
+    if (r < 0) {
+        goto fail;
+    }
+    r = start_prep(e);
+    if (r < 0) {
+        goto fail;
+    }
+    r = -pthread_create(&e->thread, NULL, engine_main, e);
+    if (r < 0) {
+        goto fail;
+    }
+    e->started = true;
+    *ret = e;
+    return 0;
+fail:
+    engine_destroy(e);
+    return r;
+}
+
+int engine_submit(struct engine *e, struct job *j)
+{
+    enum engine_state s;
+    int r;
+
+    (void)pthread_mutex_lock(&e->lock);
+    s = e->status.state;
+    (void)pthread_mutex_unlock(&e->lock);
+    if (atomic_load(&e->draining) ||
+        (s != ENGINE_LOADING && s != ENGINE_READY)) {
+        return -ESHUTDOWN;
+    }
+    r = ticket_open(e->tickets, j);
+    if (r < 0) {
+        return r;
+    }
+    /* The box has a place for every ticket and closes in engine_stop only,
+     * which is this thread's too. */
+    BUG_ON(prep_submit(e->prep, j) < 0);
+    /* A time limit may be the first to run out; a load may have failed between
+     * the look at the state and now. */
+    poke(e);
+    return 0;
+}
+
+void engine_cancel(struct engine *e, uint64_t job)
+{
+    if (ticket_cancel(e->tickets, job)) {
+        poke(e);
+    }
+}
+
+void engine_pause(struct engine *e, uint64_t job, bool paused)
+{
+    if (ticket_pause(e->tickets, job, paused)) {
+        poke(e);
+    }
+}
+
+struct event *engine_poll(struct engine *e)
+{
+    struct event *ev = e->stash;
+    void *item;
+
+    if (ev != NULL) {
+        e->stash = ev->next;
+        if (e->stash == NULL) {
+            e->stash_end = &e->stash;
+        }
+        ev->next = NULL;
+        return ev;
+    }
+    do {
+        item = mbox_pop(e->out);
+    } while (item == &over);
+    return item;
+}
+
+void engine_status(struct engine *e, struct engine_status *ret)
+{
+    int live = tickets_live(e->tickets);
+
+    (void)pthread_mutex_lock(&e->lock);
+    *ret = e->status;
+    (void)pthread_mutex_unlock(&e->lock);
+    if (ret->state == ENGINE_READY && atomic_load(&e->draining)) {
+        ret->state = ENGINE_DRAINING;
+    }
+    ret->queued = tickets_waiting(e->tickets);
+    ret->running = live > ret->queued ? live - ret->queued : 0;
+}
+
+void engine_drain(struct engine *e, bool on)
+{
+    atomic_store(&e->draining, on);
+    e->conf.wake(e->conf.ctx);
+}
+
+void engine_release(struct engine *e, int n)
+{
+    atomic_fetch_add(&e->released, n);
+    poke(e);
+}
+
+/* The threads may be waiting for room in the out box: it is emptied until both
+ * have said their last. */
+void engine_stop(struct engine *e)
+{
+    int n_over = 2;
+
+    if (!e->started) {
+        return;
+    }
+    atomic_store(&e->stop, true);
+    prep_stop(e->prep);
+    poke(e);
+    while (n_over > 0) {
+        void *item = mbox_pop_wait(e->out, -1);
+
+        if (item == &over) {
+            n_over--;
+        } else {
+            *e->stash_end = item;
+            e->stash_end = &((struct event *)item)->next;
+        }
+    }
+    (void)pthread_join(e->thread, NULL);
+    e->started = false;
+    prep_join(e->prep);
+}
+
+void engine_destroy(struct engine *e)
+{
+    struct event *ev;
+    struct job *j;
+    void *item;
+
+    if (e == NULL) {
+        return;
+    }
+    engine_stop(e);
+    if (e->prep != NULL) {
+        prep_stop(e->prep);
+        prep_join(e->prep);
+    }
+    core_destroy(e->core);
+    model_close(e->model);
+    prep_destroy(e->prep);
+    while (e->inbox != NULL && (item = mbox_pop(e->inbox)) != NULL) {
+        if (item != &nudge) {
+            job_destroy(item);
+        }
+    }
+    while ((j = e->early) != NULL) {
+        e->early = j->next;
+        job_destroy(j);
+    }
+    while (e->out != NULL && (ev = engine_poll(e)) != NULL) {
+        event_destroy(ev);
+    }
+    mbox_destroy(e->inbox);
+    mbox_destroy(e->out);
+    tickets_destroy(e->tickets);
+    (void)pthread_mutex_destroy(&e->lock);
+    free(e->path);
+    free(e->backend);
+    free(e->isa);
+    free(e);
+}

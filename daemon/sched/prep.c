@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * The preparation thread and what it does with a job. Owns the tokenizer (which
+ * others may use once it is loaded: it is immutable) and the jobs in its box.
+ *
+ * Text that came inside a message is plain text: a user's "<|im_end|>" becomes
+ * ordinary tokens and cannot end a turn. A raw prompt is whole in its author's
+ * hands, as a rendered prompt is, so control tokens in it are honoured; BOS
+ * goes in front unless it is there.
+ *
+ * The invariant: whoever sends a job's final event has taken its ticket first,
+ * and a job that was cancelled meanwhile is dropped in silence (the engine
+ * thread has answered it).
+ */
+
+#include "daemon/sched/prep.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/die.h"
+#include "daemon/base/mbox.h"
+#include "daemon/text/chat.h"
+
+struct prep {
+    struct prep_conf conf;
+    char *dir;
+    struct mbox *box;
+    pthread_t thread;
+    bool started;
+    atomic_bool stop;
+    atomic_int state; /* 0 loading, 1 loaded, -errno; then why is set */
+    atomic_int max_prompt_tokens;
+    struct tokenizer *tokenizer;
+    char why[256];
+};
+
+/* ---- answers ------------------------------------------------------------- */
+
+static void fail(const struct prep_env *env, const struct job *j,
+                 const char *code, const char *message)
+{
+    if (ticket_take(env->tickets, j->id)) {
+        env->emit(env->ctx, event_error(j, code, "%s", message));
+    }
+}
+
+static void fail_errno(const struct prep_env *env, const struct job *j, int r,
+                       const char *why)
+{
+    if (r == -ENOMEM) {
+        fail(env, j, "no_memory", "not enough memory for this text");
+    } else {
+        fail(env, j, "bad_request", why);
+    }
+}
+
+/* The parts of an answer; the ticket is ours. False: out of memory. */
+static bool put_ids(const struct prep_env *env, const struct job *j,
+                    const int32_t *ids, int n)
+{
+    for (int at = 0; at < n;) {
+        int m = n - at < PREP_PART_IDS ? n - at : PREP_PART_IDS;
+        int32_t *copy = malloc((size_t)m * sizeof(*copy));
+        struct event *e;
+
+        if (copy == NULL) {
+            return false;
+        }
+        memcpy(copy, ids + at, (size_t)m * sizeof(*copy));
+        e = event_create(EVENT_PART, j);
+        e->ids = copy;
+        e->n_ids = m;
+        env->emit(env->ctx, e);
+        at += m;
+    }
+    return true;
+}
+
+/* Text is cut between characters, bytes anywhere. */
+static bool put_text(const struct prep_env *env, const struct job *j,
+                     const char *text, size_t n, bool bytes)
+{
+    for (size_t at = 0; at < n;) {
+        size_t m = n - at < PREP_PART_BYTES ? n - at : PREP_PART_BYTES;
+        struct event *e;
+        char *copy;
+
+        while (!bytes && at + m < n && m > 1 &&
+               ((unsigned char)text[at + m] & 0xc0) == 0x80) {
+            m--;
+        }
+        copy = malloc(m);
+        if (copy == NULL) {
+            return false;
+        }
+        memcpy(copy, text + at, m);
+        e = event_create(EVENT_PART, j);
+        e->text = (struct job_text){copy, m};
+        e->text_is_bytes = bytes;
+        env->emit(env->ctx, e);
+        at += m;
+    }
+    return true;
+}
+
+static void finish(const struct prep_env *env, const struct job *j, bool ok,
+                   int n_tokens)
+{
+    struct event *e;
+
+    if (ok) {
+        e = event_create(EVENT_DONE, j);
+        e->plain = true;
+        e->usage.prompt_tokens = n_tokens;
+    } else {
+        e = event_error(j, "no_memory", "not enough memory for the answer");
+    }
+    env->emit(env->ctx, e);
+}
+
+/* ---- jobs ---------------------------------------------------------------- */
+
+static int render(const struct job *j, bool generate, struct chat_prompt *ret,
+                  char *why, size_t n_why)
+{
+    const struct chat_args a = {
+        .messages = j->messages.p,
+        .n_messages = j->messages.n,
+        .tools = j->tools.p,
+        .n_tools = j->tools.n,
+        .reasoning = j->reasoning,
+        .thinking = j->thinking,
+        .generate = generate,
+    };
+
+    return chat_render(&a, ret, why, n_why);
+}
+
+/* BOS first, unless the text begins with it. */
+static int encode_prompt(const struct tokenizer *t, const struct job_text *text,
+                         int32_t **ret_ids, int *ret_n)
+{
+    int32_t bos = tokenizer_bos(t);
+    int32_t *ids = NULL;
+    int n = 0, cap = 0, r;
+
+    if (bos >= 0) {
+        cap = 64;
+        ids = malloc((size_t)cap * sizeof(*ids));
+        if (ids == NULL) {
+            return -ENOMEM;
+        }
+        ids[n++] = bos;
+    }
+    r = tokenizer_encode(t, text->p, text->n, true, INT_MAX, &ids, &n, &cap);
+    if (r < 0) {
+        free(ids);
+        return r;
+    }
+    if (bos >= 0 && n > 1 && ids[1] == bos) {
+        memmove(ids, ids + 1, (size_t)--n * sizeof(*ids));
+    }
+    *ret_ids = ids;
+    *ret_n = n;
+    return 0;
+}
+
+static bool do_generate(const struct prep_env *env, struct job *j)
+{
+    char why[256] = "";
+    char message[128];
+    int r;
+
+    if (j->chat) {
+        struct chat_prompt p = {0};
+
+        r = render(j, true, &p, why, sizeof(why));
+        if (r == 0) {
+            r = chat_tokenize(env->tokenizer, &p, INT_MAX, &j->ids, &j->n_ids);
+            chat_prompt_finish(&p);
+        }
+    } else {
+        r = encode_prompt(env->tokenizer, &j->prompt, &j->ids, &j->n_ids);
+    }
+    if (r < 0) {
+        fail_errno(env, j, r, why[0] != '\0' ? why : "the prompt is too long");
+        return false;
+    }
+    if (j->n_ids == 0) {
+        fail(env, j, "bad_request", "the prompt is empty");
+        return false;
+    }
+    if (env->max_prompt_tokens > 0 && j->n_ids > env->max_prompt_tokens) {
+        snprintf(message, sizeof(message),
+                 "the prompt has %d tokens, at most %d fit", j->n_ids,
+                 env->max_prompt_tokens);
+        fail(env, j, "too_long", message);
+        return false;
+    }
+    return true;
+}
+
+static void do_tokenize(const struct prep_env *env, struct job *j)
+{
+    int cap = 0;
+    int r =
+        tokenizer_encode(env->tokenizer, j->prompt.p, j->prompt.n,
+                         j->parse_special, INT_MAX, &j->ids, &j->n_ids, &cap);
+
+    if (r < 0) {
+        fail_errno(env, j, r, "the text is too long");
+    } else if (ticket_take(env->tickets, j->id)) {
+        finish(env, j, put_ids(env, j, j->ids, j->n_ids), j->n_ids);
+    }
+}
+
+static void do_detokenize(const struct prep_env *env, struct job *j)
+{
+    size_t total = 0, at = 0, n;
+    char message[128];
+    char *all;
+
+    for (int i = 0; i < j->n_ids; i++) {
+        if (tokenizer_bytes(env->tokenizer, j->ids[i], &n) == NULL) {
+            snprintf(message, sizeof(message), "ids[%d]: there is no token %d",
+                     i, (int)j->ids[i]);
+            fail(env, j, "bad_request", message);
+            return;
+        }
+        total += n;
+    }
+    all = malloc(total + 1);
+    if (all == NULL) {
+        fail_errno(env, j, -ENOMEM, "");
+        return;
+    }
+    for (int i = 0; i < j->n_ids; i++) {
+        const char *bytes = tokenizer_bytes(env->tokenizer, j->ids[i], &n);
+
+        memcpy(all + at, bytes, n);
+        at += n;
+    }
+    if (ticket_take(env->tickets, j->id)) {
+        finish(env, j, put_text(env, j, all, total, true), j->n_ids);
+    }
+    free(all);
+}
+
+static void do_render(const struct prep_env *env, struct job *j)
+{
+    struct chat_prompt p = {0};
+    char why[256] = "";
+    bool ok;
+    int r = render(j, j->add_generation, &p, why, sizeof(why));
+
+    if (r < 0) {
+        fail_errno(env, j, r, why);
+        return;
+    }
+    if (j->want_ids) {
+        r = chat_tokenize(env->tokenizer, &p, INT_MAX, &j->ids, &j->n_ids);
+        if (r < 0) {
+            fail_errno(env, j, r, "the prompt is too long");
+            goto out;
+        }
+    }
+    if (ticket_take(env->tickets, j->id)) {
+        ok = j->want_ids ? put_ids(env, j, j->ids, j->n_ids)
+                         : put_text(env, j, p.text, p.n, false);
+        finish(env, j, ok, j->n_ids);
+    }
+out:
+    chat_prompt_finish(&p);
+}
+
+bool prep_job(const struct prep_env *env, struct job *j)
+{
+    if (ticket_answered(env->tickets, j->id)) {
+        return false;
+    }
+    switch (j->kind) {
+    case JOB_GENERATE:
+        return do_generate(env, j);
+    case JOB_TOKENIZE:
+        do_tokenize(env, j);
+        break;
+    case JOB_DETOKENIZE:
+        do_detokenize(env, j);
+        break;
+    case JOB_RENDER:
+        do_render(env, j);
+        break;
+    case JOB_N_KINDS:
+        BUG_ON(true);
+    }
+    return false;
+}
+
+/* ---- the thread ---------------------------------------------------------- */
+
+static void drop(struct prep *p, struct job *j)
+{
+    uint64_t id = j->id;
+
+    job_destroy(j);
+    ticket_close(p->conf.tickets, id);
+}
+
+static void *prep_main(void *arg)
+{
+    struct prep *p = arg;
+    struct job *j;
+    int r = tokenizer_load(&p->tokenizer, p->dir, p->why, sizeof(p->why));
+
+    atomic_store(&p->state, r < 0 ? r : 1);
+    p->conf.loaded(p->conf.ctx);
+    while ((j = mbox_pop_wait(p->box, -1)) != NULL) {
+        const struct prep_env env = {
+            .tokenizer = p->tokenizer,
+            .tickets = p->conf.tickets,
+            .max_prompt_tokens = atomic_load(&p->max_prompt_tokens),
+            .emit = p->conf.emit,
+            .ctx = p->conf.ctx,
+        };
+
+        /* Where it ends, by failure or by order, the engine ends every job. */
+        if (r < 0 || atomic_load(&p->stop) || prep_job(&env, j)) {
+            p->conf.forward(p->conf.ctx, j);
+        } else {
+            drop(p, j);
+        }
+    }
+    p->conf.ended(p->conf.ctx);
+    return NULL;
+}
+
+int prep_create(struct prep **ret, const struct prep_conf *c)
+{
+    struct prep *p = xcalloc(1, sizeof(*p));
+    int r;
+
+    p->conf = *c;
+    p->dir = xstrdup(c->dir);
+    atomic_init(&p->stop, false);
+    atomic_init(&p->state, 0);
+    atomic_init(&p->max_prompt_tokens, 0);
+    r = mbox_create(&p->box, (size_t)c->max_queue);
+    if (r < 0) {
+        goto fail;
+    }
+    r = -pthread_create(&p->thread, NULL, prep_main, p);
+    if (r < 0) {
+        goto fail;
+    }
+    p->started = true;
+    *ret = p;
+    return 0;
+fail:
+    prep_destroy(p);
+    return r;
+}
+
+int prep_submit(struct prep *p, struct job *j)
+{
+    int r = mbox_push(p->box, j);
+
+    return r < 0 ? r : 0;
+}
+
+int prep_tokenizer(struct prep *p, const struct tokenizer **ret, char *why,
+                   size_t n_why)
+{
+    int state = atomic_load(&p->state);
+
+    if (state > 0) {
+        *ret = p->tokenizer;
+    } else if (state < 0) {
+        snprintf(why, n_why, "%s", p->why);
+    }
+    return state;
+}
+
+void prep_limit(struct prep *p, int max_prompt_tokens)
+{
+    atomic_store(&p->max_prompt_tokens, max_prompt_tokens);
+}
+
+void prep_stop(struct prep *p)
+{
+    atomic_store(&p->stop, true);
+    mbox_close(p->box);
+}
+
+void prep_join(struct prep *p)
+{
+    if (p->started) {
+        (void)pthread_join(p->thread, NULL);
+        p->started = false;
+    }
+}
+
+void prep_destroy(struct prep *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    BUG_ON(p->started);
+    mbox_destroy(p->box);
+    tokenizer_destroy(p->tokenizer);
+    free(p->dir);
+    free(p);
+}
