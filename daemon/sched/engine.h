@@ -31,12 +31,12 @@ enum engine_state {
 
 struct engine_conf {
     const struct model_conf *model; /* copied; progress and tick are set here */
-    int max_queue;             /* jobs waiting, all kinds */
-    int max_prompt_tokens;     /* 0 = max_model_len - 1 */
-    int max_batched_tokens;    /* rows a step */
-    int prefill_chunk;         /* forced chunk (tests), 0 = by the time budget */
+    int max_queue;                  /* jobs waiting, all kinds */
+    int max_prompt_tokens;          /* 0 = max_model_len - 1 */
+    int max_batched_tokens;         /* rows a step */
+    int prefill_chunk; /* forced chunk (tests), 0 = by the time budget */
     int step_target_ms;
-    int drafts; /* greatest depth, -1 = what the model has */
+    int drafts;       /* greatest depth, -1 = what the model has */
     bool hold_steps;  /* tests: a step waits for engine_release */
     bool scrub_freed; /* freed pages are spoilt: a stale read shows */
     /* Called from the engine's threads when events wait: must only wake. */
@@ -49,8 +49,8 @@ struct engine_conf {
 /* A snapshot, copied under a lock. */
 struct engine_status {
     enum engine_state state;
-    int exit_code;   /* sysexits of a failed load: 65, 69, 70 */
-    char cause[512]; /* why it failed, first problem */
+    int exit_code;                  /* sysexits of a failed load: 65, 69, 70 */
+    char cause[512];                /* why it failed, first problem */
     uint64_t load_done, load_total; /* bytes */
     char model[256], device[64], dialect[48], family[32];
     int max_model_len, n_mtp, vocab;

@@ -63,7 +63,7 @@ struct job {
     int top_k;
     uint64_t seed;
     bool seed_given;
-    int max_tokens;      /* 0 = what fits */
+    int max_tokens;      /* 0 = what fits, which is also the most */
     int logprobs;        /* -1 none, 0..20 alternatives */
     int drafts;          /* 0..3, -1 = the engine's choice */
     int priority;        /* -10..10 */
@@ -139,9 +139,8 @@ struct event {
     uint64_t retry_ms; /* with busy; 0 none */
 };
 
-/* job.c */
-struct job *job_create(
-    enum job_kind kind);         /* defaults of design.md section 2 */
+/* job.c: defaults of design.md section 2 */
+struct job *job_create(enum job_kind kind);
 void job_destroy(struct job *j); /* NULL is fine */
 struct event *event_create(enum event_type type, const struct job *about);
 void event_destroy(struct event *e);
