@@ -85,6 +85,14 @@ clean-local:
 
 dist_check_SCRIPTS =
 noinst_HEADERS = tests/test.h
+
+# Synthetic checkpoints, for tests and benchmarks; make_synth for scripts.
+check_LIBRARIES = tests/libsynth.a
+tests_libsynth_a_SOURCES = tests/synth.c tests/synth_numbers.c tests/synth.h
+tests_libsynth_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+EXTRA_PROGRAMS += tests/make_synth
+tests_make_synth_LDADD = tests/libsynth.a $(JANSSON_LIBS) $(LIBM)
+CLEANFILES += tests/make_synth$(EXEEXT)
 EXTRA_DIST += tests/paths.h.in
 
 # What check-threads runs: programs and scripts in which threads meet. The

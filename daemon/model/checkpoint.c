@@ -327,14 +327,14 @@ static const struct entry *find_entry(const struct opening *o, const char *name)
 
 /* How names are spelt here, for the texts about those that are missing. */
 static void learn_names(struct slots *s, const struct tensor_name *n,
-                        const struct st_tensor *t)
+                        const char *name)
 {
     bool mtp = n->layer >= s->shape->n_layers;
 
     if (n->layer >= 0 && n->n_prefix < sizeof(s->prefix)) {
         char *prefix = mtp ? s->prefix_mtp : s->prefix;
 
-        memcpy(prefix, t->name, n->n_prefix);
+        memcpy(prefix, name, n->n_prefix);
         prefix[n->n_prefix] = '\0';
     }
     if (role_is_expert(n->role)) {
@@ -355,13 +355,22 @@ static int place_tensors(struct opening *o)
 {
     struct slots *s = &o->ck->slots;
     int r = slots_init(s, &o->ck->shape);
+    struct tensor_name n;
+    const char *name;
+    json_t *v;
 
     s->file = o->ck->file;
     s->n_files = o->ck->n_files;
     s->weight_map = o->ck->weight_map;
+    json_object_foreach((json_t *)s->weight_map, name, v)
+    {
+        name_parse(name, &n);
+        if (n.kind == NAME_TENSOR) {
+            learn_names(s, &n, name);
+        }
+    }
     for (int i = 0; r == 0 && i < o->n_entries; i++) {
         const struct st_tensor *t = o->entry[i].t;
-        struct tensor_name n;
 
         name_parse(t->name, &n);
         if (s->weight_map != NULL &&
@@ -374,7 +383,7 @@ static int place_tensors(struct opening *o)
             o->inert = o->n_inert++ == 0 ? t->name : o->inert;
         } else if (n.kind != NAME_SHAPE) {
             if (n.kind == NAME_TENSOR) {
-                learn_names(s, &n, t);
+                learn_names(s, &n, t->name);
             }
             r = slots_put(s, &n, o->entry[i].file, t, &o->rep);
         }
@@ -452,6 +461,18 @@ static int found_in(const struct slots *s, int first_layer, int last_layer)
     return n;
 }
 
+/* False where a shard's tensors are not known: what it may hold is not missing.
+ */
+static bool all_read(const struct checkpoint *ck)
+{
+    for (int i = 0; i < ck->n_files; i++) {
+        if (!ck->file[i].read) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The modules that are there, from the first on; says what follows. */
 static int count_mtp(struct opening *o)
 {
@@ -461,6 +482,9 @@ static int count_mtp(struct opening *o)
     while (n < h->n_mtp &&
            found_in(&o->ck->slots, h->n_layers + n, h->n_layers + n) > 0) {
         n++;
+    }
+    if (!all_read(o->ck)) {
+        return n;
     }
     if (n < h->n_mtp) {
         char line[256];
@@ -494,12 +518,7 @@ static bool is_other_kind(struct opening *o)
     const struct shape *h = &o->ck->shape;
     struct slots *s = &o->ck->slots;
 
-    for (int i = 0; i < o->ck->n_files; i++) {
-        if (o->ck->file[i].bad) {
-            return false;
-        }
-    }
-    if (found_in(s, 0, h->n_layers - 1) > 0) {
+    if (!all_read(o->ck) || found_in(s, 0, h->n_layers - 1) > 0) {
         return false;
     }
     report_problem(&o->rep, REPORT_FOLDER,
@@ -614,7 +633,9 @@ static int open_all(struct opening *o)
     }
     fill_slots(o);
     note_unused(o);
-    quant_check(o->ck->quant, &o->ck->slots, &o->rep);
+    if (o->rep.n_problems == 0) {
+        quant_check(o->ck->quant, &o->ck->slots, &o->rep);
+    }
     return o->rep.n_problems > 0 ? -EBADMSG : take_fingerprint(o);
 }
 

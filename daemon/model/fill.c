@@ -16,20 +16,17 @@
 #include <string.h>
 
 /* The shard that the index names for a missing tensor; NULL where its absence
- * follows from a file that has been reported already. */
+ * may follow from a file that has been reported already. */
 static const char *file_of_missing(const struct slots *s, const char *name)
 {
     const char *file = json_string_value(json_object_get(s->weight_map, name));
-    bool any_bad = false;
 
     for (int i = 0; i < s->n_files; i++) {
-        if (s->file[i].bad &&
-            (file == NULL || strcmp(s->file[i].name, file) == 0)) {
-            any_bad = true;
+        const struct st_file *f = &s->file[i];
+
+        if (file == NULL ? !f->read : f->bad && strcmp(f->name, file) == 0) {
+            return NULL;
         }
-    }
-    if (any_bad && (file != NULL || s->weight_map == NULL)) {
-        return NULL;
     }
     return file != NULL ? file : "no shard";
 }

@@ -302,6 +302,7 @@ void st_parse(struct st_file *f, const char *json, size_t n,
         problem(f, rep, REPORT_FILE, "out of memory for its header");
         goto out;
     }
+    f->read = true;
     json_object_foreach(top, name, v)
     {
         struct st_tensor *t = &f->tensor[f->n_tensors];

@@ -63,6 +63,7 @@ struct st_file {
     uint64_t data; /* where the data begins */
     int n_tensors;
     struct st_tensor *tensor; /* as in the header */
+    bool read;                /* the header was: tensors are known */
     bool bad;                 /* a problem was reported for this file */
 };
 

@@ -32,6 +32,10 @@ check_PROGRAMS += tests/daemon/test_tokfile
 tests_daemon_test_tokfile_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
 # ---- model: tests_daemon_test_X_LDADD = $(MODEL_LIBS) $(TEST_LIBS) ----
+check_PROGRAMS += tests/daemon/test_shape
+tests_daemon_test_shape_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_safetensors
+tests_daemon_test_safetensors_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
