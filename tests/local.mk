@@ -87,7 +87,7 @@ dist_check_SCRIPTS =
 noinst_HEADERS = tests/test.h
 
 # Synthetic checkpoints, for tests and benchmarks; make_synth for scripts.
-check_LIBRARIES = tests/libsynth.a
+EXTRA_LIBRARIES = tests/libsynth.a
 tests_libsynth_a_SOURCES = tests/synth.c tests/synth_numbers.c tests/synth.h
 tests_libsynth_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 EXTRA_PROGRAMS += tests/make_synth
