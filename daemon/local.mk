@@ -29,7 +29,11 @@ noinst_LIBRARIES += daemon/libtext.a
 daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
+	daemon/text/detok.c daemon/text/detok.h \
+	daemon/text/parse.c daemon/text/parse.h \
+	daemon/text/reason.c daemon/text/reason.h \
 	daemon/text/regex.c daemon/text/regex.h \
+	daemon/text/scan.c daemon/text/scan.h \
 	daemon/text/split.c daemon/text/split.h \
 	daemon/text/str.c daemon/text/str.h \
 	daemon/text/tokenizer.c daemon/text/tokenizer.h \

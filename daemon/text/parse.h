@@ -8,10 +8,31 @@
  * (and, with the text issue, tool calls). A function of the byte stream: any
  * cut into feeds gives the same concatenated result. Reasoning starts when the
  * caller says so (the prompt ended inside <think>), never by scanning history.
+ *
+ * Stages, in this order, each fed by the one before:
+ *
+ *   reasoning   model-spec 7.1, classic, as of the whole text: <think> is
+ *               dropped if it comes, </think> ends reasoning and takes one
+ *               newline each side with it, <tool_call> ends it implicitly and
+ *               stays. An answer that is to start in content and yet opens
+ *               <think> reasons until </think>.
+ *   stops       in content, tool calls included, and in raw text. Not in
+ *               reasoning: a stop string is about the form of the answer, and
+ *               one that happened to occur in a thought would leave none.
+ *   tool calls  with the text issue.
+ *
+ * Raw text has the stops stage only.
+ *
+ * What may still turn out to be part of a tag or a stop string is withheld, and
+ * nothing else: at most the longest of them less one byte. Feeds of whole
+ * characters give pieces of whole characters.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* job.h and the wire have their own names for this limit. */
+#define PARSE_MAX_STOPS 16
 
 enum parse_kind { PARSE_CONTENT, PARSE_REASONING, PARSE_TOOL_CALL };
 
@@ -21,23 +42,28 @@ struct parse_args {
     bool reasoning; /* generation starts inside reasoning */
     bool raw;       /* plain completion: no tags are looked for */
     int n_stops;
-    const char *const *stop; /* copied; looked for in content, raw and
-                              * reasoning text alike */
+    const char *const *stop; /* copied; looked for in content and raw text */
     const size_t *stop_len;
 };
 
 /* What comes out: text that can be sent now. Called zero or more times a feed,
- * never with n = 0. Non-zero return stops the feed and is returned by it. */
+ * never with n = 0. Non-zero return stops the feed and is returned by it; the
+ * parser can then only be destroyed. */
 typedef int (*parse_emit)(void *ctx, enum parse_kind kind, const char *text,
                           size_t n);
 
+/* -EINVAL: more than PARSE_MAX_STOPS, or an empty one. -ENOMEM. */
 int parse_create(struct parse **ret, const struct parse_args *a);
-void parse_destroy(struct parse *p);
+void parse_destroy(struct parse *p); /* NULL is fine */
 /* UTF-8 text of the next tokens. Returns 1 when a stop string was met (nothing
- * of it nor after it is emitted; further feeds are ignored), 0, or -errno. */
+ * of it nor after it is emitted; further feeds are ignored and return 1), 0, or
+ * -errno. Of several stop strings the one whose end comes first counts, of
+ * those that end together the longest. */
 int parse_feed(struct parse *p, const char *text, size_t n, parse_emit emit,
                void *ctx);
-/* The end of the answer: what was withheld comes out. */
+/* The end of the answer: what was withheld comes out. Nothing after a stop.
+ * Returns as parse_feed; 1 also where what a tag withheld completed a stop
+ * string. */
 int parse_flush(struct parse *p, parse_emit emit, void *ctx);
 /* True while the stream is inside reasoning: for usage counts. */
 bool parse_in_reasoning(const struct parse *p);
