@@ -23,13 +23,31 @@ client_libwire_la_LIBADD = $(MSGPACK_LIBS)
 lib_LTLIBRARIES += client/libstepclient.la
 client_libstepclient_la_SOURCES = \
 	client/client.c \
-	client/client.h
+	client/client.h \
+	client/client_event.c \
+	client/client_io.c \
+	client/client_priv.h \
+	client/client_request.c
+client_libstepclient_la_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DSTEPD_RUNDIR='"$(rundir)"'
 client_libstepclient_la_LIBADD = client/libwire.la
 client_libstepclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 \
 	-Wl,--version-script=$(srcdir)/client/libstepclient.map
 client_libstepclient_la_DEPENDENCIES = client/libwire.la \
 	client/libstepclient.map
 EXTRA_DIST += client/libstepclient.map
+
+pkgconfigdir = $(libdir)/pkgconfig
+pkgconfig_DATA = client/stepclient.pc
+client/stepclient.pc: client/stepclient.pc.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) client && $(SED) -e 's|@prefix[@]|$(prefix)|g' \
+	    -e 's|@exec_prefix[@]|$(exec_prefix)|g' \
+	    -e 's|@libdir[@]|$(libdir)|g' \
+	    -e 's|@includedir[@]|$(includedir)|g' \
+	    -e 's|@PACKAGE_VERSION[@]|$(PACKAGE_VERSION)|g' \
+	    $(srcdir)/client/stepclient.pc.in >$@.tmp && mv $@.tmp $@
+CLEANFILES += client/stepclient.pc
+EXTRA_DIST += client/stepclient.pc.in
 
 stepincludedir = $(includedir)/stepd
 stepinclude_HEADERS = client/client.h

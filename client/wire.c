@@ -31,33 +31,41 @@ void wire_buf_finish(struct wire_buf *b)
     *b = (struct wire_buf){.max = b->max};
 }
 
-void wire_buf_put(struct wire_buf *b, const void *p, size_t n)
+bool wire_buf_reserve(struct wire_buf *b, size_t n)
 {
-    if (b->err != 0 || n == 0) {
-        return;
+    if (b->err != 0) {
+        return false;
     }
     if (n > b->max - b->n) {
         b->err = -E2BIG;
-        return;
+        return false;
     }
-    if (n > b->cap - b->n) {
-        size_t cap = b->cap > b->max / 2 ? b->max : b->cap * 2;
-        if (cap < b->n + n) {
-            cap = b->n + n;
-        }
-        if (cap < 256 && b->max >= 256) {
-            cap = 256;
-        }
-        uint8_t *grown = realloc(b->p, cap);
-        if (grown == NULL) {
-            b->err = -ENOMEM;
-            return;
-        }
-        b->p = grown;
-        b->cap = cap;
+    if (n <= b->cap - b->n) {
+        return true;
     }
-    memcpy(b->p + b->n, p, n);
-    b->n += n;
+    size_t cap = b->cap > b->max / 2 ? b->max : b->cap * 2;
+    if (cap < 256 && b->max >= 256) {
+        cap = 256;
+    }
+    if (cap < b->n + n) {
+        cap = b->n + n;
+    }
+    uint8_t *grown = realloc(b->p, cap);
+    if (grown == NULL) {
+        b->err = -ENOMEM;
+        return false;
+    }
+    b->p = grown;
+    b->cap = cap;
+    return true;
+}
+
+void wire_buf_put(struct wire_buf *b, const void *p, size_t n)
+{
+    if (n > 0 && wire_buf_reserve(b, n)) {
+        memcpy(b->p + b->n, p, n);
+        b->n += n;
+    }
 }
 
 void wire_patch_count(struct wire_buf *b, size_t at, uint32_t n)

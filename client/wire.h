@@ -383,7 +383,7 @@ enum wire_key {
 };
 const char *wire_key_name(enum wire_key key);
 
-/* ---- buffers ---------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------ */
 
 /* A growing output buffer; err is sticky: check once at the end. A frame is
  * appended whole or not at all: after an error n is what it was before it. */
@@ -394,6 +394,11 @@ struct wire_buf {
 };
 void wire_buf_init(struct wire_buf *b, size_t max);
 void wire_buf_finish(struct wire_buf *b);
+/* Makes room for n bytes more at p + n, of which the caller then counts what it
+ * wrote. False (and err): no memory or over max. */
+bool wire_buf_reserve(struct wire_buf *b, size_t n);
+/* Appends bytes as they are. */
+void wire_buf_put(struct wire_buf *b, const void *p, size_t n);
 
 /* A string out of a frame. */
 struct wire_str {
@@ -580,6 +585,9 @@ void wire_map_begin_request(struct wire_map *m, struct wire_buf *b, uint64_t id,
                             const char *op);
 /* p: one encoded value. */
 void wire_map_raw(struct wire_map *m, const char *key, const void *p, size_t n);
+/* p: so many encoded values. */
+void wire_list_raw(struct wire_map *list, const void *p, size_t n,
+                   uint32_t n_values);
 
 int wire_value_str(struct wire_buf *b, const char *s, size_t n); /* UTF-8 */
 int wire_value_bin(struct wire_buf *b, const void *p, size_t n);

@@ -80,8 +80,7 @@ static int copy_str(struct decode *d, struct wire_str *to, const char *p,
     return 0;
 }
 
-/* ---- numbers --------------------------------------------------------------
- */
+/* ---- numbers ------------------------------------------------------------ */
 
 static int wrong_type(struct decode *d)
 {
@@ -164,8 +163,7 @@ static int take_bool(struct decode *d, const msgpack_object *o)
     return 0;
 }
 
-/* ---- strings --------------------------------------------------------------
- */
+/* ---- strings ------------------------------------------------------------ */
 
 static bool is_one_of(const char *values, const char *s, size_t n)
 {
@@ -237,8 +235,7 @@ static int take_bytes(struct decode *d, const msgpack_object *o)
     return wrong_type(d);
 }
 
-/* ---- lists and maps -------------------------------------------------------
- */
+/* ---- lists and maps ----------------------------------------------------- */
 
 static int take_str_list(struct decode *d, const msgpack_object *o)
 {
@@ -369,8 +366,7 @@ static int take_value(struct decode *d, const msgpack_object *o)
     return take_json(d, o);
 }
 
-/* ---- the request ----------------------------------------------------------
- */
+/* ---- the request -------------------------------------------------------- */
 
 static void set_defaults(struct wire_request *r)
 {

@@ -21,8 +21,7 @@
 
 #include "client/wire_priv.h"
 
-/* ---- msgpack to text ------------------------------------------------------
- */
+/* ---- msgpack to text ---------------------------------------------------- */
 
 static void put_text(struct wire_buf *b, const char *s)
 {
@@ -201,8 +200,7 @@ int wire_json_text(struct wire_buf *b, const msgpack_object *o,
     return b->err;
 }
 
-/* ---- text to msgpack ------------------------------------------------------
- */
+/* ---- text to msgpack ---------------------------------------------------- */
 
 struct reader {
     const char *begin, *p, *end;

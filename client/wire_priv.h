@@ -12,8 +12,7 @@
 
 #include "client/wire.h"
 
-/* ---- wire_table.c: the tables that decode, describe and hello are made of --
- */
+/* ---- wire_table.c: the tables that decode, describe and hello are made of */
 
 enum wire_type {
     WIRE_T_INT,      /* int64_t field */
@@ -92,7 +91,6 @@ int wire_key_find(const char *s, size_t n);
 
 /* ---- wire.c ------------------------------------------------------------- */
 
-void wire_buf_put(struct wire_buf *b, const void *p, size_t n);
 /* Big-endian u32 at an offset of what was put: counts known at the end. */
 void wire_patch_count(struct wire_buf *b, size_t at, uint32_t n);
 /* For msgpack_packer: writes to b, always reports success (err sticks to b). */
@@ -106,8 +104,7 @@ int wire_fail(struct wire_error *err, int code, const char *detail,
               size_t n_detail, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* ---- wire_check.c ---------------------------------------------------------
- */
+/* ---- wire_check.c ------------------------------------------------------- */
 
 /* Walks a body once, before msgpack-c sees it, without allocating: sections 1
  * of wire.h except duplicate keys. Sets err->id where it could be read, also
@@ -116,8 +113,7 @@ int wire_check(const uint8_t *body, size_t n, struct wire_error *err);
 /* The same key twice in a map at any depth; the body has passed wire_check. */
 int wire_check_duplicates(const msgpack_object *o, struct wire_error *err);
 
-/* ---- wire_json.c ----------------------------------------------------------
- */
+/* ---- wire_json.c -------------------------------------------------------- */
 
 /* JSON text of a checked value, order of keys kept. JSON has no bytes: bin is
  * -EINVAL, or with bin_as_list a list of byte values. Else b->err. */

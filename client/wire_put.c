@@ -16,8 +16,7 @@
 
 #include "client/wire_priv.h"
 
-/* ---- one value ------------------------------------------------------------
- */
+/* ---- one value ---------------------------------------------------------- */
 
 static void put_strn(struct wire_buf *b, const char *s, size_t n)
 {
@@ -100,8 +99,7 @@ static void put_head(struct wire_map *m, struct wire_buf *b, uint8_t byte)
     m->count_at = b->n - sizeof(uint32_t);
 }
 
-/* ---- the map builder
- * -------------------------------------------------------*/
+/* ---- the map builder ---------------------------------------------------- */
 
 static void begin_frame(struct wire_map *m, struct wire_buf *b)
 {
@@ -154,6 +152,13 @@ void wire_map_raw(struct wire_map *m, const char *key, const void *p, size_t n)
 {
     put_key(m, key);
     wire_buf_put(m->b, p, n);
+}
+
+void wire_list_raw(struct wire_map *list, const void *p, size_t n,
+                   uint32_t n_values)
+{
+    list->count += n_values;
+    wire_buf_put(list->b, p, n);
 }
 
 void wire_map_strn(struct wire_map *m, const char *key, const char *s, size_t n)
@@ -233,8 +238,7 @@ void wire_map_close(struct wire_map *inner)
     wire_patch_count(inner->b, inner->count_at, inner->count);
 }
 
-/* ---- values of a request --------------------------------------------------
- */
+/* ---- values of a request ------------------------------------------------ */
 
 /* Ends a wire_value_*: what was put since start, or nothing. */
 static int end_value(struct wire_buf *b, size_t start)
@@ -322,8 +326,7 @@ int wire_value_map(struct wire_buf *b, uint32_t n)
     return end_value(b, start);
 }
 
-/* ---- events ---------------------------------------------------------------
- */
+/* ---- events ------------------------------------------------------------- */
 
 static void put_features(struct wire_map *m, const struct wire_limits_now *l)
 {
