@@ -126,10 +126,10 @@ int cpu_mtp_rows(struct cpu *c, const struct kern_mtp_rows_args *a)
         row0[line + a->n_spans] = n;
         list_keeps(&m);
         end = p->row0 >= 0 ? list_rows(&m, n) : n;
-        last[i] = p->depth >= k && end > n &&
-                          end - n == m.here.end - m.here.first
-                      ? end - 1
-                      : -1;
+        last[i] =
+            p->depth >= k && end > n && end - n == m.here.end - m.here.first
+                ? end - 1
+                : -1;
         last_pos[i] = len + k;
         n = end;
     }

@@ -32,10 +32,10 @@ INLINE void swiglu_row(uint16_t *out, const float *gate, const float *up, int n,
                       swiglu(vf_load(gate + i), vf_load(up + i), limit));
     }
     if (i < n) {
-        vf_store_bf16_n(out + i,
-                        swiglu(vf_load_n(gate + i, n - i),
-                               vf_load_n(up + i, n - i), limit),
-                        n - i);
+        vf_store_bf16_n(
+            out + i,
+            swiglu(vf_load_n(gate + i, n - i), vf_load_n(up + i, n - i), limit),
+            n - i);
     }
 }
 

@@ -18,7 +18,7 @@
 
 #include "kernels/cpu/ops.h"
 
-#define D   KERN_HEAD_DIM
+#define D KERN_HEAD_DIM
 #define TOK KERN_PAGE_TOK
 
 /* Query heads of a block: they pay for a page's transposition together. */
@@ -55,8 +55,8 @@ struct work {
 
 static size_t work_bytes(int n_q)
 {
-    return sizeof(float) * (QK_STEPS * TOK + TOK * D +
-                            (size_t)n_q * (QK_STEPS + TOK + D + 2));
+    return sizeof(float) *
+           (QK_STEPS * TOK + TOK * D + (size_t)n_q * (QK_STEPS + TOK + D + 2));
 }
 
 static struct work work_at(uint8_t *p, int n_q)
@@ -290,7 +290,8 @@ static int row_range(const struct kern_attn_args *a, int row, int *ret_lo)
 
 static int page_id(const struct kern_attn_args *a, int seq, int page)
 {
-    const int32_t *table = cpu_at(a->at.table), *first = cpu_at(a->at.first_page);
+    const int32_t *table = cpu_at(a->at.table),
+                  *first = cpu_at(a->at.first_page);
     int col = page - first[seq], id;
 
     if (col < 0 || col >= a->at.max_pages) {
@@ -370,10 +371,10 @@ static void attn_item(void *arg, int i_item, int i_thread)
 
     for (int r = 0; r < n_rows; r++) {
         int lo, slot = row_range(j->a, row0 + r, &lo);
-        const uint16_t *q =
-            (const uint16_t *)cpu_at(j->a->q) +
-            ((size_t)(row0 + r) * (size_t)j->a->n_head + (size_t)(g * j->group)) *
-                D;
+        const uint16_t *q = (const uint16_t *)cpu_at(j->a->q) +
+                            ((size_t)(row0 + r) * (size_t)j->a->n_head +
+                             (size_t)(g * j->group)) *
+                                D;
 
         first = imin(first, lo);
         last = imax(last, slot);

@@ -240,12 +240,12 @@ static int counted(struct cpu *c, int r)
     return r;
 }
 
-#define OP(name, call)                                                    \
+#define OP(name, call)                                                       \
     static int op_##name(struct kern *k, const struct kern_##name##_args *a) \
-    {                                                                     \
-        struct cpu *c = to_cpu(k);                                        \
-                                                                          \
-        return counted(c, call(c, a));                                    \
+    {                                                                        \
+        struct cpu *c = to_cpu(k);                                           \
+                                                                             \
+        return counted(c, call(c, a));                                       \
     }
 OP(embed, c->isa->embed)
 OP(gather, cpu_gather)

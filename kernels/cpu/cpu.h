@@ -55,8 +55,8 @@ struct cpu_weight {
     struct kern_weight base;
     int n_experts; /* >= 1 */
     int n_planes;
-    uint8_t *own[CPU_MAX_PLANES];      /* filled by ranges, all experts */
-    const uint8_t **at;                /* [n_experts][n_planes] */
+    uint8_t *own[CPU_MAX_PLANES];       /* filled by ranges, all experts */
+    const uint8_t **at;                 /* [n_experts][n_planes] */
     size_t plane_bytes[CPU_MAX_PLANES]; /* of one expert */
     /* MXFP4: rows that hold a scale whose products BF16 cannot hold exactly,
      * a bit a row, [n_experts][extreme_words]; NULL where there is none. */

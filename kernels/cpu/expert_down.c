@@ -24,8 +24,7 @@ static void add_row(float *out, const float *y, float wt, int n)
     int i = 0;
 
     for (; i + VF_N <= n; i += VF_N) {
-        vf_store(out + i,
-                 vf_fma(vf_set(wt), vf_load(y + i), vf_load(out + i)));
+        vf_store(out + i, vf_fma(vf_set(wt), vf_load(y + i), vf_load(out + i)));
     }
     if (i < n) {
         vf_store_n(out + i,

@@ -78,8 +78,8 @@ int ISA(cpu_expert_up)(struct cpu *c, const struct kern_expert_up_args *a)
         return r;
     }
     u.e = experts_list(&a->groups, d->experts, pairs, rows, a->top_k, extra);
-    r = cpu_scratch(c, u.tiles +
-                           sizeof(float) * 2 * EXPERT_W * (size_t)u.e.most);
+    r = cpu_scratch(c,
+                    u.tiles + sizeof(float) * 2 * EXPERT_W * (size_t)u.e.most);
     if (r < 0) {
         return r;
     }

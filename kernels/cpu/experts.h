@@ -10,10 +10,10 @@
 #define EXPERT_W 32 /* weight rows of an item */
 
 struct experts {
-    const int32_t *off;   /* [E + 1] */
-    const int32_t *pair;  /* [off[E]] */
-    const xt *const *x;   /* [off[E]] the row of each pair, in this order */
-    const int32_t *hit;   /* [n_hit] ids, ascending */
+    const int32_t *off;  /* [E + 1] */
+    const int32_t *pair; /* [off[E]] */
+    const xt *const *x;  /* [off[E]] the row of each pair, in this order */
+    const int32_t *hit;  /* [n_hit] ids, ascending */
     int n_hit;
     int most; /* most rows of one expert */
 };

@@ -57,8 +57,7 @@ static const struct {
     {&cpu_isa_portable, always},
 };
 
-static const char *const names[] = {"avx512bf16", "avx512", "avx2",
-                                    "portable"};
+static const char *const names[] = {"avx512bf16", "avx512", "avx2", "portable"};
 
 int cpu_isa_find(const char *name, const struct cpu_isa **ret)
 {

@@ -57,8 +57,7 @@ int ISA(cpu_linear)(struct cpu *c, const struct kern_linear_args *a)
             return cpu_fail(c, -ENOTSUP, "linear: weight type %d",
                             a->part[p].w->desc.dtype);
         }
-        l.item0[p + 1] =
-            l.item0[p] + ceil_div(a->part[p].w->desc.rows, ITEM_W);
+        l.item0[p + 1] = l.item0[p] + ceil_div(a->part[p].w->desc.rows, ITEM_W);
     }
     r = x_rows(c, cpu_at(a->x), a->x_stride, l.n, a->cols, 0, &x, &extra);
     if (r < 0) {

@@ -49,8 +49,8 @@ static void norm_item(void *arg, int i_item, int i_thread)
     int n = j->a->width, i = 0;
     size_t row = (size_t)i_item;
     float *x = j->x + row * (size_t)n;
-    float sum = add_square(
-        x, j->delta == NULL ? NULL : j->delta + row * (size_t)n, n);
+    float sum =
+        add_square(x, j->delta == NULL ? NULL : j->delta + row * (size_t)n, n);
     vf scale = vf_set(norm_scale(sum, n, j->a->eps));
 
     (void)i_thread;

@@ -21,8 +21,8 @@ INLINE vf norm_gain(const struct kern_weight *w, int i, int n)
 
     if (w->desc.dtype == KERN_BF16) {
         p += (size_t)i * 2;
-        return vf_add(vf_set(1.0f), n < VF_N ? vf_load_bf16_n(p, n)
-                                             : vf_load_bf16(p));
+        return vf_add(vf_set(1.0f),
+                      n < VF_N ? vf_load_bf16_n(p, n) : vf_load_bf16(p));
     }
     return vf_add(vf_set(1.0f), vf_load_n((const float *)p + i, n));
 }

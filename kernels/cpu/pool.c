@@ -288,8 +288,8 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int n_items)
     p->arg = arg;
     atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     generation = atomic_load_explicit(&p->generation, memory_order_relaxed) + 1;
-    atomic_store(&p->ticket, generation << (2 * ITEM_BITS) |
-                                 (uint64_t)n_items << ITEM_BITS);
+    atomic_store(&p->ticket, generation << (2 * ITEM_BITS) | (uint64_t)n_items
+                                                                 << ITEM_BITS);
     atomic_store(&p->generation, (uint32_t)generation);
     if (atomic_load(&p->n_asleep) > 0) {
         futex_wake(&p->generation, INT_MAX);

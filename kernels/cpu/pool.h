@@ -7,7 +7,7 @@
 struct pool;
 
 #define POOL_MAX_THREADS 256
-#define POOL_MAX_ITEMS   (1 << 22)
+#define POOL_MAX_ITEMS (1 << 22)
 
 /* One item, done by thread i_thread (0 .. n_threads - 1). */
 typedef void pool_fn(void *arg, int i_item, int i_thread);

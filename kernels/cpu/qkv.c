@@ -33,15 +33,15 @@ static void sin_cos(double x, float *ret_sin, float *ret_cos)
     /* pi / 2 = 33 bits, exact times n, and the rest */
     double r = (x - n * 1.5707963267341256) - n * 6.0771005065061922e-11;
     double q = r * r;
-    double s = r + r * q *
-                       (-1.0 / 6 +
-                        q * (1.0 / 120 +
-                             q * (-1.0 / 5040 +
-                                  q * (1.0 / 362880 - q / 39916800.0))));
-    double c = 1.0 + q * (-0.5 +
-                          q * (1.0 / 24 +
-                               q * (-1.0 / 720 +
-                                    q * (1.0 / 40320 - q / 3628800.0))));
+    double s =
+        r + r * q *
+                (-1.0 / 6 +
+                 q * (1.0 / 120 +
+                      q * (-1.0 / 5040 + q * (1.0 / 362880 - q / 39916800.0))));
+    double c =
+        1.0 +
+        q * (-0.5 + q * (1.0 / 24 +
+                         q * (-1.0 / 720 + q * (1.0 / 40320 - q / 3628800.0))));
     int quadrant = (int)n & 3;
     double sin_x = quadrant & 1 ? c : s, cos_x = quadrant & 1 ? s : c;
 
@@ -79,12 +79,13 @@ static void turn_head(uint16_t *to, const float *x, const struct kern_weight *w,
     }
     scale = vf_set(norm_scale(vf_sum(sum), D, eps));
     for (int i = 0; i < D; i += VF_N) {
-        vf_store(y + i, vf_mul(vf_mul(vf_load(x + i), scale),
-                               norm_gain(w, i, VF_N)));
+        vf_store(y + i,
+                 vf_mul(vf_mul(vf_load(x + i), scale), norm_gain(w, i, VF_N)));
     }
     for (int i = 0; i < n_freq; i += VF_N) {
         int left = imin(VF_N, n_freq - i);
-        vf c = vf_load_n(turn + i, left), s = vf_load_n(turn + n_freq + i, left);
+        vf c = vf_load_n(turn + i, left),
+           s = vf_load_n(turn + n_freq + i, left);
         vf u = vf_load_n(y + i, left), v = vf_load_n(y + n_freq + i, left);
 
         vf_store_n(y + i, vf_sub(vf_mul(u, c), vf_mul(v, s)), left);
@@ -99,7 +100,8 @@ static void turn_head(uint16_t *to, const float *x, const struct kern_weight *w,
 static uint16_t *cache_row(const struct kern_qkv_args *a, int seq, int slot,
                            int g)
 {
-    const int32_t *table = cpu_at(a->at.table), *first = cpu_at(a->at.first_page);
+    const int32_t *table = cpu_at(a->at.table),
+                  *first = cpu_at(a->at.first_page);
     int col = slot / KERN_PAGE_TOK - first[seq], page;
 
     if (slot < 0 || col < 0 || col >= a->at.max_pages) {

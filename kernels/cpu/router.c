@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/ops.h"
 
-#define ITEM_E   16
+#define ITEM_E 16
 #define ROUTER_M 4 /* experts of a register tile */
 #define ROUTER_N 4 /* rows of one */
 

@@ -16,7 +16,7 @@
 
 /* Buckets of equal width below the largest z; the last takes the rest. 32 a
  * unit: one holds about 3 % of the weight at most. */
-#define N_BUCKET     1024
+#define N_BUCKET 1024
 #define BUCKET_SCALE 32.0f
 /* No noise is above this, so an id further behind the best cannot win. */
 #define MAX_NOISE 23.0f
@@ -39,8 +39,8 @@ struct row {
     const float *l; /* raw logits */
     int vocab;
     int32_t pos;
-    float *z;           /* [vocab]; -infinity where masked */
-    struct cand *list;  /* [vocab] */
+    float *z;            /* [vocab]; -infinity where masked */
+    struct cand *list;   /* [vocab] */
     struct bucket *hist; /* [N_BUCKET] */
     float z_max;
     int32_t id_max;  /* the first in the order */
@@ -125,8 +125,7 @@ static bool make_z(struct row *r, const struct kern_penalty *pen,
                                       p->presence, p->frequency);
     }
     for (int i = 0; i < r->vocab; i++) {
-        r->z[i] =
-            sample_clamp(greedy ? r->z[i] : r->z[i] / p->temperature);
+        r->z[i] = sample_clamp(greedy ? r->z[i] : r->z[i] / p->temperature);
     }
     for (int i = 0; mask != NULL && i < r->vocab; i++) {
         if ((mask[i / 32] >> (i % 32) & 1u) == 0) {
@@ -323,8 +322,7 @@ static void top_logits(const struct row *r, int n, struct kern_sample_out *ret)
 static void logprobs(const struct row *r, float max,
                      struct kern_sample_out *ret)
 {
-    float log_total =
-        sample_log_total(total_weight(r->l, r->vocab, max));
+    float log_total = sample_log_total(total_weight(r->l, r->vocab, max));
 
     ret->logprob = (r->l[ret->id] - max) - log_total;
     top_logits(r, r->p->n_top, ret);
@@ -369,13 +367,13 @@ static void sample_item(void *arg, int i_item, int i_thread)
     uint8_t *scratch = s->c->thread[i_thread].scratch;
     struct kern_sample_out *out =
         (struct kern_sample_out *)cpu_at(s->a->out) + i_item;
-    struct row r = {
-        .p = (const struct kern_sample_row *)cpu_at(s->a->params) + i_item,
-        .l = (const float *)cpu_at(s->a->logits) +
-             (size_t)i_item * (size_t)s->a->stride,
-        .vocab = s->a->vocab,
-        .pos = ((const int32_t *)cpu_at(s->a->pos))[i_item],
-        .hist = (struct bucket *)scratch};
+    struct row r = {.p = (const struct kern_sample_row *)cpu_at(s->a->params) +
+                         i_item,
+                    .l = (const float *)cpu_at(s->a->logits) +
+                         (size_t)i_item * (size_t)s->a->stride,
+                    .vocab = s->a->vocab,
+                    .pos = ((const int32_t *)cpu_at(s->a->pos))[i_item],
+                    .hist = (struct bucket *)scratch};
     bool finite;
     float max = row_max(r.l, r.vocab, &finite);
 

@@ -32,14 +32,14 @@
 #include "kernels/quant.h"
 
 #define ISA_CAT2(a, b) a##_##b
-#define ISA_CAT(a, b)  ISA_CAT2(a, b)
-#define ISA(name)      ISA_CAT(name, KERN_ISA)
+#define ISA_CAT(a, b) ISA_CAT2(a, b)
+#define ISA(name) ISA_CAT(name, KERN_ISA)
 
-#define ISA_LEVEL_portable   0
-#define ISA_LEVEL_avx2       1
-#define ISA_LEVEL_avx512     2
+#define ISA_LEVEL_portable 0
+#define ISA_LEVEL_avx2 1
+#define ISA_LEVEL_avx512 2
 #define ISA_LEVEL_avx512bf16 3
-#define ISA_LEVEL            ISA_CAT(ISA_LEVEL, KERN_ISA)
+#define ISA_LEVEL ISA_CAT(ISA_LEVEL, KERN_ISA)
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -73,8 +73,8 @@ INLINE vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set(5.0000001201e-1f));
     p = vf_fma(p, vf_mul(r, r), vf_add(r, vf_set(1.0f)));
     p = vf_mul(p, vf_exp2i(vf_to_vi(vf_mul(n, vf_set(0.5f)))));
-    p = vf_mul(p, vf_exp2i(vi_sub(vf_to_vi(n),
-                                  vf_to_vi(vf_mul(n, vf_set(0.5f))))));
+    p = vf_mul(
+        p, vf_exp2i(vi_sub(vf_to_vi(n), vf_to_vi(vf_mul(n, vf_set(0.5f))))));
     p = vf_where_lt(x, lo, vf_set(0.0f), p);
     p = vf_where_lt(hi, x, vf_set(__builtin_inff()), p);
     return vf_where_nan(x, x, p);

@@ -205,9 +205,9 @@ INLINE __m128i vf_to_bf16_(vf x)
         _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1)));
     __m256i q = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
 
-    r = _mm256_castps_si256(_mm256_blendv_ps(
-        _mm256_castsi256_ps(r), _mm256_castsi256_ps(q),
-        _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+    r = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(q),
+                         _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
     r = _mm256_srli_epi32(r, 16);
     r = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
     return _mm256_castsi256_si128(r);

@@ -113,8 +113,8 @@ INLINE unsigned vf_ge_bits(vf a, vf b)
 /* A bit for each lane that is NaN or infinite. */
 INLINE unsigned vf_nonfinite_bits(vf a)
 {
-    __m512i e = _mm512_and_si512(_mm512_castps_si512(a),
-                                 _mm512_set1_epi32(0x7f800000));
+    __m512i e =
+        _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7f800000));
 
     return _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(0x7f800000));
 }
@@ -185,8 +185,8 @@ INLINE float vf_hmax(vf a)
 
 INLINE vf vf_load_bf16(const void *p)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
 }
 
 INLINE vf vf_load_bf16_n(const void *p, int n)
@@ -259,8 +259,7 @@ INLINE wv wv_load(const uint8_t *w)
 
 INLINE wv wv_load_n(const uint8_t *w, int n)
 {
-    return (__m512bh)_mm512_maskz_loadu_epi16(
-        (__mmask32)((1ull << n) - 1u), w);
+    return (__m512bh)_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1u), w);
 }
 
 INLINE vf dot(vf acc, wv w, const xt *x)

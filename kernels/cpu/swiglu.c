@@ -34,6 +34,7 @@ int ISA(cpu_swiglu)(struct cpu *c, const struct kern_swiglu_args *a)
                            .n = (int64_t)cpu_rows(&a->rows) * a->width,
                            .limit = a->limit};
 
-    pool_run(c->pool, swiglu_item, &j, (int)((j.n + ITEM_COLS - 1) / ITEM_COLS));
+    pool_run(c->pool, swiglu_item, &j,
+             (int)((j.n + ITEM_COLS - 1) / ITEM_COLS));
     return 0;
 }

@@ -6,7 +6,7 @@
 #include "kernels/cpu/ops.h"
 
 #define ISA_STRING2(x) #x
-#define ISA_STRING(x)  ISA_STRING2(x)
+#define ISA_STRING(x) ISA_STRING2(x)
 
 const struct cpu_isa ISA(cpu_isa) = {
     .name = ISA_STRING(KERN_ISA),

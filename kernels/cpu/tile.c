@@ -105,22 +105,22 @@ int x_rows(struct cpu *c, const uint16_t *x, int stride, int n, int cols,
  * the cut of k for the blocked form, by what L1 holds. */
 #if ISA_LEVEL >= 2
 #define TILE_M(n) ((n) <= 6 ? 4 : 3)
-#define GEMM_N    6
-#define GEMM_K    (ISA_LEVEL == 3 ? 2048 : 768)
+#define GEMM_N 6
+#define GEMM_K (ISA_LEVEL == 3 ? 2048 : 768)
 #elif ISA_LEVEL == 1
 #define TILE_M(n) ((n) <= 3 ? 4 : (n) <= 6 ? 2 : 1)
-#define GEMM_N    6
-#define GEMM_K    512
+#define GEMM_N 6
+#define GEMM_K 512
 #else
 #define TILE_M(n) ((n) <= 2 ? 4 : 2)
-#define GEMM_N    4
-#define GEMM_K    512
+#define GEMM_N 4
+#define GEMM_K 512
 #endif
 
 #define TILE_M_MAX 4
-#define TILE_ACC   24  /* most accumulators of a tile */
-#define PANEL_W    32  /* weight rows of a panel of the blocked form */
-#define ACC_BYTES  (sizeof(float) * VF_N * PANEL_W * GEMM_N)
+#define TILE_ACC 24 /* most accumulators of a tile */
+#define PANEL_W 32  /* weight rows of a panel of the blocked form */
+#define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
 
 struct tile {
     const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
@@ -212,8 +212,8 @@ INLINE void tile_mx(const struct tile *t, int M, int N)
             for (int c = 0; c < MX_CHUNKS; c++) {
 #pragma GCC unroll 8
                 for (int n = 0; n < N; n++) {
-                    acc[n * M + m] = dot(acc[n * M + m], w[c],
-                                         l.x[n] + b * 32 + c * DOT_K);
+                    acc[n * M + m] =
+                        dot(acc[n * M + m], w[c], l.x[n] + b * 32 + c * DOT_K);
                 }
             }
         }
@@ -245,11 +245,11 @@ TILE(6)
 TILE(7)
 TILE(8)
 
-#define TILES(kind)                                                        \
-    {                                                                      \
-        NULL, tile_##kind##_1, tile_##kind##_2, tile_##kind##_3,           \
-            tile_##kind##_4, tile_##kind##_5, tile_##kind##_6,             \
-            tile_##kind##_7, tile_##kind##_8                               \
+#define TILES(kind)                                              \
+    {                                                            \
+        NULL, tile_##kind##_1, tile_##kind##_2, tile_##kind##_3, \
+            tile_##kind##_4, tile_##kind##_5, tile_##kind##_6,   \
+            tile_##kind##_7, tile_##kind##_8                     \
     }
 static tile_fn *const tiles_bf16[TILE_X + 1] = TILES(bf16);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
@@ -337,11 +337,11 @@ static void run_few(const struct tile_job *j, size_t row_bytes,
                     tile_fn *const *tiles)
 {
     bool mx = j->w->desc.dtype == KERN_MXFP4;
-    const uint8_t *w = cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row_bytes;
+    const uint8_t *w =
+        cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row_bytes;
     size_t s_bytes = (size_t)j->w->desc.cols / 32;
-    const uint8_t *s = mx ? cpu_plane(j->w, j->expert, 1) +
-                                (size_t)j->n0 * s_bytes
-                          : NULL;
+    const uint8_t *s =
+        mx ? cpu_plane(j->w, j->expert, 1) + (size_t)j->n0 * s_bytes : NULL;
     int nr = tile_rows(j->n_x, TILE_X), M = TILE_M(nr);
     struct tile t = {.mx = &j->cpu->mx,
                      .k = j->w->desc.cols,
@@ -446,8 +446,7 @@ static void run_many(const struct tile_job *j)
         const uint8_t *w;
 
         if (d->dtype == KERN_BF16) {
-            w = cpu_plane(j->w, j->expert, 0) +
-                (size_t)(j->n0 + n) * row_bytes;
+            w = cpu_plane(j->w, j->expert, 0) + (size_t)(j->n0 + n) * row_bytes;
         } else {
             decode_mx(j, j->n0 + n, n_w, decoded);
             w = (const uint8_t *)decoded;
@@ -466,8 +465,8 @@ size_t tile_scratch(int cols)
 uint64_t tile_run(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
-    size_t row_bytes = d->dtype == KERN_BF16 ? (size_t)d->cols * 2
-                                             : (size_t)d->cols / 2;
+    size_t row_bytes =
+        d->dtype == KERN_BF16 ? (size_t)d->cols * 2 : (size_t)d->cols / 2;
 
     if (j->n_x == 0) {
         return 0;

@@ -22,7 +22,7 @@ struct tile_job {
     const struct cpu *cpu;
     const struct kern_weight *w;
     int expert;
-    int n0, n_w; /* weight rows n0 .. n0 + n_w - 1 */
+    int n0, n_w;        /* weight rows n0 .. n0 + n_w - 1 */
     const xt *const *x; /* [n_x] prepared rows (x_prepare) */
     int n_x;
     float *y; /* [n_x][y_stride]: column 0 is weight row n0 */
@@ -52,6 +52,5 @@ INLINE bool tile_takes(enum kern_dtype t)
 #define x_rows ISA(x_rows)
 int x_rows(struct cpu *c, const uint16_t *x, int stride, int n, int cols,
            size_t extra, const xt ***ret_rows, void **ret_extra);
-
 
 #endif

@@ -4,7 +4,8 @@
 # The bench (kt.h) and what a test on it links:
 #   tests_kernels_test_X_LDADD = $(KT_LIBS)
 check_LIBRARIES = tests/kernels/libkt.a
-tests_kernels_libkt_a_SOURCES = tests/kernels/kt.c tests/kernels/kt.h
+tests_kernels_libkt_a_SOURCES = tests/kernels/kt.c tests/kernels/kt.h \
+	tests/kernels/kx.h
 KT_LIBS = tests/kernels/libkt.a $(KERNELS_REF) $(KERNELS_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/kernels/test_quant
@@ -15,3 +16,12 @@ tests_kernels_test_sample_LDADD = $(KT_LIBS)
 
 check_PROGRAMS += tests/kernels/test_accept
 tests_kernels_test_accept_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_linear
+tests_kernels_test_linear_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_expert
+tests_kernels_test_expert_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_attn
+tests_kernels_test_attn_LDADD = $(KT_LIBS)
