@@ -25,3 +25,18 @@ tests_kernels_test_expert_LDADD = $(KT_LIBS)
 
 check_PROGRAMS += tests/kernels/test_attn
 tests_kernels_test_attn_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_router
+tests_kernels_test_router_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_norm
+tests_kernels_test_norm_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_qkv
+tests_kernels_test_qkv_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_rows
+tests_kernels_test_rows_LDADD = $(KT_LIBS)
+
+check_PROGRAMS += tests/kernels/test_pool
+tests_kernels_test_pool_LDADD = $(KERNELS_LIBS) $(TEST_LIBS)
