@@ -6,6 +6,7 @@
  */
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <time.h>
 
 #include "kernels/cpu/pool.h"
