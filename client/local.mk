@@ -54,6 +54,21 @@ stepinclude_HEADERS = client/client.h
 
 bin_PROGRAMS += client/stepctl
 client_stepctl_SOURCES = \
-	client/cli.c
+	client/cli.c \
+	client/cli.h \
+	client/cli_cancel.c \
+	client/cli_chat.c \
+	client/cli_complete.c \
+	client/cli_detokenize.c \
+	client/cli_generate.c \
+	client/cli_input.c \
+	client/cli_later.c \
+	client/cli_options.c \
+	client/cli_output.c \
+	client/cli_ping.c \
+	client/cli_render.c \
+	client/cli_run.c \
+	client/cli_status.c \
+	client/cli_tokenize.c
 client_stepctl_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
 client_stepctl_LDADD = client/libstepclient.la $(JANSSON_LIBS) $(EDIT_LIBS)

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * stepctl chat: one question, one answer.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli.h"
+
+/* auto, none, required, or the name of a function. */
+static void set_tool_choice(struct step_request *r, const char *choice)
+{
+    static const char head[] =
+        "{\"type\": \"function\", \"function\": {\"name\": \"";
+    struct cli_text json = {0};
+
+    if (strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0 ||
+        strcmp(choice, "required") == 0 || strpbrk(choice, "\"\\") != NULL) {
+        step_request_set_str(r, "tool_choice", choice, strlen(choice));
+        return;
+    }
+    cli_append(&json, head, sizeof(head) - 1);
+    cli_append(&json, choice, strlen(choice));
+    cli_append(&json, STEP_STR("\"}}"));
+    step_request_set_json(r, "tool_choice", json.p, json.n);
+    free(json.p);
+}
+
+static int set_tools(struct step_request *r, const char *path)
+{
+    struct cli_text t = {0};
+    int code = cli_read_file(&t, path);
+
+    if (code == 0) {
+        step_request_set_json(r, "tools", t.p, t.n);
+    }
+    free(t.p);
+    return code;
+}
+
+/* The question as the last message. The last newline of standard input or of a
+ * file ends its last line and is not part of the question. */
+static int set_prompt(struct cli *cli, struct cli_generate *g, int argc,
+                      char **argv)
+{
+    struct cli_text t = {0};
+    int code = cli_read_prompt(&t, argc, argv);
+
+    if (code < 0 && g->files.n == 0) {
+        cli_error("unsupported: there is no interactive mode in this version");
+        return EX_UNAVAILABLE;
+    }
+    if (code <= 0) {
+        code = cli_generate_inputs(g, &t);
+    }
+    bool argument = argc > 0 && strcmp(argv[0], "-") != 0 && g->files.n == 0;
+    if (code == 0 && !argument && t.n > 0 && t.p[t.n - 1] == '\n') {
+        t.n--;
+    }
+    if (code == 0 && t.n == 0) {
+        code = cli_usage(cli, "the prompt is empty");
+    }
+    if (code == 0) {
+        step_request_add_message(g->r, "user", t.p, t.n);
+    }
+    free(t.p);
+    return code;
+}
+
+static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
+{
+    const char *system = NULL, *tools = NULL, *tool_choice = NULL;
+    struct cli_option options[10 + CLI_N_GENERATE] = {
+        {"system", CLI_TEXT, "TEXT", NULL, &system, "the system message"},
+        {"tools", CLI_TEXT, "FILE", NULL, &tools,
+         "JSON list of functions that the model may call"},
+        {"tool-choice", CLI_TEXT, "NAME", NULL, &tool_choice,
+         "auto, none, required, or a function's name"},
+        {"reasoning", CLI_KEY_STR, "EFFORT", "reasoning_effort", NULL,
+         "low, medium or high"},
+        {"no-thinking", CLI_KEY_FALSE, NULL, "thinking", NULL,
+         "answer without reasoning"},
+        {"show-reasoning", CLI_FLAG, NULL, NULL, &g->show_reasoning,
+         "print the reasoning in a pipe too"},
+        {"session", CLI_KEY_STR, "NAME", "session", NULL,
+         "go on in this session"},
+        {"append", CLI_KEY_TRUE, NULL, "append", NULL,
+         "the prompt follows the session's messages"},
+    };
+    int code, n;
+
+    cli_generate_options(cli, g, options, 8);
+    code = cli_parse(cli, options, g->r, argc, argv, &n);
+    if (code >= 0) {
+        return code;
+    }
+    if (n > 1) {
+        return cli_usage(cli, "the prompt must be one argument: quote it");
+    }
+    if (system != NULL) {
+        step_request_add_message(g->r, "system", system, strlen(system));
+    }
+    code = set_prompt(cli, g, n, argv);
+    if (code == 0 && tools != NULL) {
+        code = set_tools(g->r, tools);
+    }
+    if (code == 0 && tool_choice != NULL) {
+        set_tool_choice(g->r, tool_choice);
+    }
+    if (code == 0) {
+        code = cli_request_error(g->r);
+    }
+    if (code == 0) {
+        code = cli_connect(cli);
+    }
+    return code == 0 ? cli_generate_run(cli, g) : code;
+}
+
+int cli_chat(struct cli *cli, int argc, char **argv)
+{
+    struct cli_generate g = {.newline = true};
+
+    if (step_request_create(&g.r, "generate") != 0) {
+        cli_error("out of memory");
+        return EX_OSERR;
+    }
+    int code = run(cli, &g, argc, argv);
+    step_request_destroy(g.r);
+    free(g.files.item);
+    free(g.choices.item);
+    return code;
+}
