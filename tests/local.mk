@@ -88,11 +88,17 @@ noinst_HEADERS = tests/test.h
 
 # Synthetic checkpoints, for tests and benchmarks; make_synth for scripts.
 EXTRA_LIBRARIES = tests/libsynth.a
-tests_libsynth_a_SOURCES = tests/synth.c tests/synth_numbers.c tests/synth.h
+tests_libsynth_a_SOURCES = tests/synth.c tests/synth.h tests/synth_numbers.c
 tests_libsynth_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 EXTRA_PROGRAMS += tests/make_synth
 tests_make_synth_LDADD = tests/libsynth.a $(JANSSON_LIBS) $(LIBM)
-CLEANFILES += tests/make_synth$(EXEEXT)
+CLEANFILES += tests/make_synth$(EXEEXT) tests/libsynth.a tests/libckpt.a
+
+# Damage to checkpoints, for cmocka programs.
+EXTRA_LIBRARIES += tests/libckpt.a
+tests_libckpt_a_SOURCES = tests/ckpt.c tests/ckpt.h
+tests_libckpt_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+CKPT_LIBS = tests/libckpt.a tests/libsynth.a $(JANSSON_LIBS) $(LIBM)
 EXTRA_DIST += tests/paths.h.in
 
 # What check-threads runs: programs and scripts in which threads meet. The

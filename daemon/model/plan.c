@@ -61,6 +61,9 @@ int plan_weights(const struct shape *shape, enum scheme experts,
     for (int i = 0; r == 0 && i < s.n; i++) {
         if (role_is_expert(s.slot[i].role)) {
             s.slot[i].desc.dtype = scheme_dtype(experts);
+            if (experts == SCHEME_NVFP4) { /* input_scale */
+                ret->weights_experts += 4 * (uint64_t)shape->n_expert;
+            }
         }
         add_weight(&s, &s.slot[i], ret);
     }

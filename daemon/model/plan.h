@@ -10,8 +10,9 @@
 
 #include "daemon/model/checkpoint.h"
 
-/* Weights of a shape whose routed experts are stored in that form, all else as
- * published (BF16, router bias F32). Sets the weights_* members. -ENOMEM. */
+/* What a published checkpoint of that shape holds, its routed experts stored in
+ * that form, all else BF16 and the router bias F32; of ModelOpt the input_scale
+ * too, which is stored and never used. Sets the weights_* members. -ENOMEM. */
 int plan_weights(const struct shape *s, enum scheme experts,
                  struct model_memory *ret);
 

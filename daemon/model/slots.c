@@ -282,17 +282,3 @@ struct slot_range slot_plane(const struct slot *slot, int expert, int plane)
     r.bytes = (size_t)bytes;
     return r;
 }
-
-uint64_t slot_bytes(const struct slot *slot)
-{
-    int n_planes = kern_weight_n_planes(slot_forms[slot->scheme].dtype);
-    int n = slot->desc.experts > 0 ? slot->desc.experts : 1;
-    uint64_t bytes = 0;
-
-    for (int e = 0; e < n; e++) {
-        for (int p = 0; p < n_planes; p++) {
-            bytes += slot_plane(slot, e, p).bytes;
-        }
-    }
-    return bytes;
-}

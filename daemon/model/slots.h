@@ -103,8 +103,6 @@ struct slot_range {
     size_t bytes;
 };
 struct slot_range slot_plane(const struct slot *slot, int expert, int plane);
-/* The whole slot, all experts and planes, in bytes of the file. */
-uint64_t slot_bytes(const struct slot *slot);
 bool slot_is_mtp(const struct slots *s, const struct slot *slot);
 /* The name that a tensor of the slot would have here; returns buf. */
 const char *slot_name(const struct slots *s, const struct slot *slot,

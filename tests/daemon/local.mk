@@ -42,6 +42,13 @@ check_PROGRAMS += tests/daemon/test_shape
 tests_daemon_test_shape_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_safetensors
 tests_daemon_test_safetensors_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_checkpoint
+tests_daemon_test_checkpoint_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_plan
+tests_daemon_test_plan_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_weights
+tests_daemon_test_weights_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
+	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
