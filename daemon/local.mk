@@ -29,8 +29,12 @@ noinst_LIBRARIES += daemon/libtext.a
 daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
+	daemon/text/chat.c daemon/text/chat.h \
+	daemon/text/content.c daemon/text/content.h \
 	daemon/text/detok.c daemon/text/detok.h \
 	daemon/text/parse.c daemon/text/parse.h \
+	daemon/text/prose.c daemon/text/prose.h \
+	daemon/text/pyjson.c daemon/text/pyjson.h \
 	daemon/text/reason.c daemon/text/reason.h \
 	daemon/text/regex.c daemon/text/regex.h \
 	daemon/text/scan.c daemon/text/scan.h \

@@ -39,6 +39,7 @@ AM_TESTS_ENVIRONMENT = \
 TEST_DATA_FILES = \
 	tests/data/README.md \
 	tests/data/chat-goldens.jsonl \
+	tests/data/chat-random.jsonl \
 	tests/data/config-step-3.7-flash.json \
 	tests/data/micro.tar.xz \
 	tests/data/oracle/README.md \

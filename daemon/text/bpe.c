@@ -26,7 +26,7 @@ struct bpe_symbol {
                          * this symbol was merged into another */
 };
 
-/* ---- the table of merges ------------------------------------------------ */
+/* ---- the table of merges ---------------------------------------------- */
 
 static uint64_t pair_key(int32_t left, int32_t right)
 {
@@ -95,7 +95,7 @@ static uint32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
     return b->rank[pair_slot(b, pair_key(left, right))];
 }
 
-/* ---- the heap: smallest key first --------------------------------------- */
+/* ---- the heap: smallest key first ------------------------------------- */
 
 static void heap_down(uint64_t *h, size_t n, size_t i)
 {
@@ -130,7 +130,7 @@ static void heap_up(uint64_t *h, size_t i)
     h[i] = key;
 }
 
-/* ---- one word ----------------------------------------------------------- */
+/* ---- one word --------------------------------------------------------- */
 
 void bpe_scratch_finish(struct bpe_scratch *s)
 {

@@ -14,34 +14,41 @@
 
 struct tokenizer;
 
+/* The order of keys is kept, in tools and in arguments: it is text to the
+ * model. A key twice in one object is refused, an integer beyond 64 bits too.
+ */
 struct chat_args {
-    const char *messages; /* JSON list of messages */
+    const char *messages; /* JSON list of messages, at least one */
     size_t n_messages;
     const char *tools; /* JSON list, NULL = none */
     size_t n_tools;
-    const char *reasoning; /* "low" ...; NULL or "" = no line */
-    bool thinking;         /* the generation prompt opens <think> */
+    const char *reasoning; /* low, medium, high; NULL or "" = no line */
+    bool thinking;         /* the generation prompt opens <think>; without it no
+                            * turn of the prompt has a <think> block */
     bool generate;         /* append the generation prompt */
 };
 
 /* A rendered prompt is a list of pieces: template pieces, whose control tokens
- * are meant, and text pieces that came from a message. */
+ * are meant, and text pieces that came from a message or a tool. Pieces cover
+ * the text in order, alternate in kind and are never empty. */
 struct chat_piece {
     size_t off, n;
     bool from_user; /* special tokens inside are plain text */
 };
 struct chat_prompt {
-    char *text; /* without BOS */
+    char *text; /* without BOS; may hold NUL; a NUL follows */
     size_t n;
     struct chat_piece *piece;
     int n_pieces;
 };
 
-/* why: which message and key is wrong. -EINVAL. */
+/* why: which message and key is wrong, never its text: "messages[2].role: ...".
+ * -EINVAL, -ENOMEM. The text is at most a few times as long as the JSON. */
 int chat_render(const struct chat_args *a, struct chat_prompt *ret, char *why,
                 size_t n_why);
-void chat_prompt_finish(struct chat_prompt *p);
-/* Ids with BOS first, exactly once. */
+void chat_prompt_finish(struct chat_prompt *p); /* zeroed or rendered */
+/* Ids with BOS first, exactly once (none where the tokenizer has none). A fresh
+ * list, the caller's to free. Errors as tokenizer_encode's; BOS counts. */
 int chat_tokenize(const struct tokenizer *t, const struct chat_prompt *p,
                   int max_ids, int32_t **ret_ids, int *ret_n);
 

@@ -22,7 +22,7 @@
 #include "daemon/text/tokfile.h"
 #include "daemon/text/utf8.h"
 
-/* ---- load --------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------- */
 
 int tokenizer_load_json(struct tokenizer **ret, const char *json, size_t n,
                         char *why, size_t n_why)
@@ -102,7 +102,7 @@ void tokenizer_destroy(struct tokenizer *t)
     free(t);
 }
 
-/* ---- encode ------------------------------------------------------------- */
+/* ---- encode ----------------------------------------------------------- */
 
 struct encode {
     const struct tokenizer *t;
@@ -268,7 +268,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                                   ids, n_ids, cap);
 }
 
-/* ---- ids ---------------------------------------------------------------- */
+/* ---- ids -------------------------------------------------------------- */
 
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id,
                             size_t *ret_n)

@@ -19,7 +19,7 @@
 
 #define FILE_NAME "tokenizer.json"
 
-/* ---- files and JSON ----------------------------------------------------- */
+/* ---- files and JSON --------------------------------------------------- */
 
 int tokfile_json(const char *name, const char *text, size_t n, json_t **ret,
                  const struct why *why)
@@ -150,7 +150,7 @@ const char *tokfile_type_of(const json_t *o)
     return type != NULL ? type : "";
 }
 
-/* ---- normaliser, pre-tokeniser, decoder --------------------------------- */
+/* ---- normaliser, pre-tokeniser, decoder ------------------------------- */
 
 static int check_normalizer(const json_t *o, const struct why *why)
 {
@@ -327,7 +327,7 @@ int tokfile_fill(struct tokenizer *t, const json_t *root, const struct why *why)
     return r;
 }
 
-/* ---- bos and eos -------------------------------------------------------- */
+/* ---- bos and eos ------------------------------------------------------ */
 
 /* A token of tokenizer_config.json: its text, or an object with the text in
  * content. Absent or null: *ret stays. */

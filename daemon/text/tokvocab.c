@@ -17,7 +17,7 @@
 
 #define FILE_NAME "tokenizer.json"
 
-/* ---- the alphabet of bytes ---------------------------------------------- */
+/* ---- the alphabet of bytes -------------------------------------------- */
 
 #define ALPHABET_END 0x144 /* 256 + the 68 bytes that are not printable */
 
@@ -61,7 +61,7 @@ static bool to_bytes(const struct alphabet *a, const char *token, size_t n,
     return true;
 }
 
-/* ---- model -------------------------------------------------------------- */
+/* ---- model ------------------------------------------------------------ */
 
 /* What the functions below share. */
 struct fill {
@@ -270,7 +270,7 @@ static int fill_model(struct fill *f, const json_t *model)
     return fill_bytes(f);
 }
 
-/* ---- added tokens ------------------------------------------------------- */
+/* ---- added tokens ----------------------------------------------------- */
 
 /* An added token is one of the vocabulary, by the same text and id, or a new
  * one. */

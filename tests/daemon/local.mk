@@ -21,6 +21,9 @@ noinst_HEADERS += tests/daemon/text.h
 check_PROGRAMS += tests/daemon/test_bpe
 tests_daemon_test_bpe_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
+check_PROGRAMS += tests/daemon/test_chat
+tests_daemon_test_chat_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
 check_PROGRAMS += tests/daemon/test_detok
 tests_daemon_test_detok_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 

@@ -39,8 +39,7 @@ static int collect(void *ctx, enum parse_kind kind, const char *text, size_t n)
     return 0;
 }
 
-/* ---- the rules on whole text
- * ------------------------------------------------- */
+/* ---- the rules on whole text ------------------------------------------ */
 
 static const char *find(const char *p, const char *end, const char *what)
 {
@@ -170,8 +169,7 @@ static void apply_rules(struct answer *a, const struct parse_args *args,
     cut_at_stop(a, args, first);
 }
 
-/* ---- feeding
- * ------------------------------------------------------------------ */
+/* ---- feeding ---------------------------------------------------------- */
 
 static void assert_same(const struct answer *a, const struct answer *b,
                         const char *text, size_t n)
@@ -250,8 +248,7 @@ static void check(const struct parse_args *args, const char *text,
 static const struct parse_args THINKING = {.reasoning = true};
 static const struct parse_args DIRECT = {.reasoning = false};
 
-/* ---- reasoning
- * ------------------------------------------------------------------ */
+/* ---- reasoning -------------------------------------------------------- */
 
 static void test_reasoning_examples_of_the_specification(void **state)
 {
@@ -308,8 +305,7 @@ static void test_raw_text_has_no_tags(void **state)
           "a\n</think>\n<tool_call>b\n");
 }
 
-/* ---- field reports
- * ---------------------------------------------------------------- */
+/* ---- field reports ---------------------------------------------------- */
 
 static void fr_1_history_does_not_end_reasoning(void **state)
 {
@@ -354,8 +350,7 @@ static void fr_12_no_thinking_at_all(void **state)
     check(&DIRECT, CALL, "", CALL);
 }
 
-/* ---- stop strings
- * ------------------------------------------------------------------- */
+/* ---- stop strings ----------------------------------------------------- */
 
 static void check_stops(bool raw, const char *text, const char *content,
                         bool stopped, int n, const char *const *stop)
@@ -441,8 +436,7 @@ static void test_nothing_after_a_stop(void **state)
     parse_destroy(p);
 }
 
-/* ---- at once what can go
- * ------------------------------------------------------------- */
+/* ---- at once what can go ---------------------------------------------- */
 
 static void test_only_what_may_be_a_tag_is_withheld(void **state)
 {
@@ -483,8 +477,7 @@ static void test_only_what_may_be_a_tag_is_withheld(void **state)
     parse_destroy(p);
 }
 
-/* ---- random texts
- * ------------------------------------------------------------------- */
+/* ---- random texts ----------------------------------------------------- */
 
 static void test_random_texts_follow_the_rules(void **state)
 {
@@ -526,8 +519,7 @@ static void test_random_texts_follow_the_rules(void **state)
     }
 }
 
-/* ---- calls and cost
- * -------------------------------------------------------------------- */
+/* ---- calls and cost --------------------------------------------------- */
 
 static int refuse(void *ctx, enum parse_kind kind, const char *text, size_t n)
 {

@@ -149,8 +149,7 @@ static void test_emit_ends_the_split(void **state)
     split_finish(&s);
 }
 
-/* ---- what a pattern may say ------------------------------------------------
- */
+/* ---- what a pattern may say ------------------------------------------- */
 
 /* \s is White_Space and nothing else, in and out of a class. */
 static void test_white_space_is_unicodes(void **state)
@@ -275,8 +274,7 @@ static void test_backtracking_memory_is_limited(void **state)
     free(text);
 }
 
-/* ---- work ------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------- */
 
 struct work {
     uint64_t steps;

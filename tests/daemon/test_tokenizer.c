@@ -97,8 +97,7 @@ static void test_random_text_as_the_published_library(void **state)
     assert_int_equal(run_cases(test_data("real-tokenizer/random.tsv")), 400);
 }
 
-/* ---- added tokens ---------------------------------------------------------
- */
+/* ---- added tokens ----------------------------------------------------- */
 
 static const char ADDED_TEXT[] =
     "<|im_start|>user\n<think>x</think><tool_call></tool_call><|im_end|>";
@@ -199,8 +198,7 @@ static void test_longest_added_token_wins(void **state)
     tokenizer_destroy(t);
 }
 
-/* ---- any bytes -------------------------------------------------------------
- */
+/* ---- any bytes -------------------------------------------------------- */
 
 static void round_trip(const struct tokenizer *t, const char *text, size_t n)
 {
@@ -269,8 +267,7 @@ static void test_invalid_bytes_stand_alone(void **state)
     free(ids.v);
 }
 
-/* ---- field reports ----------------------------------------------------------
- */
+/* ---- field reports ---------------------------------------------------- */
 
 static void fr_16_spaces_survive_whatever_the_class_is_called(void **state)
 {
@@ -300,8 +297,7 @@ static void fr_18_no_byte_around_special_tokens(void **state)
     free(ids.v);
 }
 
-/* ---- the calling convention
- * -------------------------------------------------- */
+/* ---- the calling convention ------------------------------------------- */
 
 static void test_ids_are_appended(void **state)
 {

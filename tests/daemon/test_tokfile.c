@@ -41,8 +41,7 @@ static void assert_encodes(const struct tokenizer *t, const char *text, int n,
     free(ids.v);
 }
 
-/* ---- taken ------------------------------------------------------------------
- */
+/* ---- taken ------------------------------------------------------------ */
 
 static void test_both_spellings_of_merges(void **state)
 {
@@ -179,8 +178,7 @@ static void test_special_is_the_tokens_own_flag(void **state)
     free(json);
 }
 
-/* ---- refused ----------------------------------------------------------------
- */
+/* ---- refused ---------------------------------------------------------- */
 
 static void test_what_is_not_understood_is_named(void **state)
 {
@@ -326,8 +324,7 @@ static void test_damage_never_crashes(void **state)
     free(json);
 }
 
-/* ---- the folder
- * --------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------- */
 
 static char dir[] = "/tmp/test_tokfile.XXXXXX";
 

@@ -13,7 +13,7 @@
 #include "daemon/text/tokenizer.h"
 #include "tests/test.h"
 
-/* ---- random numbers: splitmix64 ------------------------------------------ */
+/* ---- random numbers: splitmix64 --------------------------------------- */
 
 static inline uint64_t text_random(uint64_t *state)
 {
@@ -30,8 +30,7 @@ static inline unsigned text_below(uint64_t *state, unsigned n)
     return (unsigned)(text_random(state) % n);
 }
 
-/* ---- files ----------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------ */
 
 static inline char *text_file(const char *path, size_t *ret_n)
 {
@@ -69,8 +68,7 @@ static inline size_t text_unhex(char *p)
     return n;
 }
 
-/* ---- tokenizers ------------------------------------------------------------
- */
+/* ---- tokenizers ------------------------------------------------------- */
 
 static inline struct tokenizer *text_tokenizer(const char *dir)
 {
@@ -163,8 +161,7 @@ static inline void text_assert_bytes(const struct tokenizer *t,
     assert_int_equal(off, n);
 }
 
-/* ---- texts ------------------------------------------------------------------
- */
+/* ---- texts ------------------------------------------------------------ */
 
 /* Writes the character c (not a surrogate) as UTF-8; its length, <= 4. */
 static inline size_t text_put(char *p, uint32_t c)
