@@ -77,6 +77,10 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
     if (r == 0) {
         r = deliver_create(&t->deliver, j, &dc);
     }
+    if (r == -EINVAL) {
+        e = event_error(j, "bad_request", "a stop string is empty");
+        goto refused;
+    }
     if (r < 0) {
         e = event_error(j, "no_memory", "not enough memory for this request");
         goto refused;

@@ -183,6 +183,8 @@ static void begin(struct core *c, const struct batch_pick *p)
     c->stepping[c->n_spans++] = t;
 }
 
+/* Told when there is something new; never backwards, though a pre-emption may
+ * have thrown rows away. */
 static void progress(struct core *c)
 {
     uint64_t now = core_now_us(c);
@@ -193,7 +195,7 @@ static void progress(struct core *c)
 
         if (t->ended || t->first_us != 0 ||
             now - t->progress_us < CORE_PROGRESS_US ||
-            t->session->committed == t->progress_done) {
+            t->session->committed <= t->progress_done) {
             continue;
         }
         t->progress_us = now;

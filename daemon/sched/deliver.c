@@ -246,7 +246,8 @@ static int feed_bytes(struct deliver *d, const char *bytes, size_t n)
     return r;
 }
 
-/* No more tokens come: what was held back for them comes out. */
+/* No more tokens come: what was held back for them comes out. 1: it turned out
+ * to be the end of a stop string. */
 static int flush(struct deliver *d)
 {
     char out[16];
@@ -284,6 +285,9 @@ static int one_token(struct deliver *d, const struct model_token *t)
         r = flush(d);
         if (r < 0) {
             return r;
+        }
+        if (r > 0) {
+            end(d, FINISH_STOP);
         }
     }
     r = add_id(d, t);

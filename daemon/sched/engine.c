@@ -41,8 +41,6 @@
 #include "daemon/sched/ticket.h"
 
 #define OUT_EVENTS 4096
-/* The shards are looked at this often while steps run. */
-#define VERIFY_US 1000000
 
 /* sysexits of a start that failed (design.md section 2) */
 #define EXIT_CHECKPOINT 65
@@ -75,7 +73,6 @@ struct engine {
     struct core *core;
     struct job *early, **early_end; /* came before there was a core */
     bool step_released;
-    uint64_t verified_us;
 
     pthread_mutex_t lock; /* of status */
     struct engine_status status;
@@ -242,18 +239,21 @@ static void answer_all(struct engine *e, const char *code, const char *why)
     }
 }
 
+static void keep_early(struct engine *e, struct job *j)
+{
+    j->next = NULL;
+    *e->early_end = j;
+    e->early_end = &j->next;
+}
+
 static void take_in(struct engine *e, void *item)
 {
-    struct job *j = item;
-
     if (item == &nudge) {
         atomic_store(&e->nudged, false);
     } else if (e->core != NULL) {
-        core_add(e->core, j);
+        core_add(e->core, item);
     } else {
-        j->next = NULL;
-        *e->early_end = j;
-        e->early_end = &j->next;
+        keep_early(e, item);
     }
 }
 
@@ -316,11 +316,12 @@ static void on_tick(void *ctx)
 {
     struct engine *e = ctx;
 
+    /* In this order: the nudge that is taken out is looked into. */
+    drain_inbox(e);
     attend(e);
     if (e->core == NULL || core_step_live(e->core) == 0) {
         return;
     }
-    drain_inbox(e);
     if (e->conf.hold_steps && !e->step_released) {
         while (!atomic_load(&e->stop) && core_step_live(e->core) > 0 &&
                !take_release(e)) {
@@ -336,6 +337,21 @@ static void on_tick(void *ctx)
 
 /* ---- the engine thread --------------------------------------------------- */
 
+/* Jobs that nobody will serve; they have been answered. */
+static void drop_jobs(struct engine *e)
+{
+    struct job *j;
+
+    while ((j = e->early) != NULL) {
+        uint64_t id = j->id;
+
+        e->early = j->next;
+        job_destroy(j);
+        ticket_close(e->tickets, id);
+    }
+    e->early_end = &e->early;
+}
+
 static void fail(struct engine *e, int exit_code, const char *code,
                  const char *cause)
 {
@@ -347,6 +363,7 @@ static void fail(struct engine *e, int exit_code, const char *code,
     set_state(e, ENGINE_FAILED);
     while (!atomic_load(&e->stop)) {
         answer_all(e, code, cause);
+        drop_jobs(e);
         doze(e);
     }
 }
@@ -475,16 +492,12 @@ static bool prove(struct engine *e)
     return true;
 }
 
-/* False: the shards were changed under us, and everything has been ended. */
+/* False: the shards were changed under us, and everything has been ended. An
+ * fstat a shard, so it is done after every step. */
 static bool shards_same(struct engine *e)
 {
-    uint64_t now = clock_us(NULL);
     char why[256] = "";
 
-    if (now - e->verified_us < VERIFY_US) {
-        return true;
-    }
-    e->verified_us = now;
     if (model_verify_files(e->model, why, sizeof(why)) != -ESTALE) {
         return true;
     }
@@ -539,7 +552,6 @@ static void *engine_main(void *arg)
 
     if (load_model(e) && wait_for_tokenizer(e) && prove(e)) {
         say(e, 6, "%s: ready on %s", e->path, model_info(e->model)->device);
-        e->verified_us = clock_us(NULL);
         publish(e);
         set_state(e, ENGINE_READY);
         serve(e);
@@ -750,6 +762,7 @@ void engine_release(struct engine *e, int n)
 void engine_stop(struct engine *e)
 {
     int n_over = 2;
+    void *item;
 
     if (!e->started) {
         return;
@@ -758,8 +771,7 @@ void engine_stop(struct engine *e)
     prep_stop(e->prep);
     poke(e);
     while (n_over > 0) {
-        void *item = mbox_pop_wait(e->out, -1);
-
+        item = mbox_pop_wait(e->out, -1);
         if (item == &over) {
             n_over--;
         } else {
@@ -770,13 +782,18 @@ void engine_stop(struct engine *e)
     (void)pthread_join(e->thread, NULL);
     e->started = false;
     prep_join(e->prep);
+    /* What prep handed on when nobody took it any more. */
+    while ((item = mbox_pop(e->inbox)) != NULL) {
+        if (item != &nudge) {
+            keep_early(e, item);
+        }
+    }
+    drop_jobs(e);
 }
 
 void engine_destroy(struct engine *e)
 {
     struct event *ev;
-    struct job *j;
-    void *item;
 
     if (e == NULL) {
         return;
@@ -789,15 +806,6 @@ void engine_destroy(struct engine *e)
     core_destroy(e->core);
     model_close(e->model);
     prep_destroy(e->prep);
-    while (e->inbox != NULL && (item = mbox_pop(e->inbox)) != NULL) {
-        if (item != &nudge) {
-            job_destroy(item);
-        }
-    }
-    while ((j = e->early) != NULL) {
-        e->early = j->next;
-        job_destroy(j);
-    }
     while (e->out != NULL && (ev = engine_poll(e)) != NULL) {
         event_destroy(ev);
     }

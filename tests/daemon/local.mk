@@ -65,5 +65,12 @@ check_PROGRAMS += tests/daemon/test_kvpool
 tests_daemon_test_kvpool_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_session
 tests_daemon_test_session_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+# The rest runs over a fake model (fake_model.h) in place of libmodel.a.
+SCHED_FAKE_LIBS = daemon/libsched.a $(TEXT_LIBS)
+SCHED_FAKE = tests/daemon/fake_model.c tests/daemon/fake_model.h \
+	tests/daemon/answers.h
+check_PROGRAMS += tests/daemon/test_core
+tests_daemon_test_core_SOURCES = tests/daemon/test_core.c $(SCHED_FAKE)
+tests_daemon_test_core_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 
 # ---- net: tests_daemon_test_X_LDADD = $(NET_LIBS) $(TEST_LIBS) ----
