@@ -53,15 +53,26 @@ noinst_LIBRARIES += daemon/libmodel.a
 daemon_libmodel_a_SOURCES = \
 	daemon/model/available.c \
 	daemon/model/available.h \
+	daemon/model/bufs.c \
+	daemon/model/bufs.h \
 	daemon/model/check.c \
 	daemon/model/checkpoint.c \
 	daemon/model/checkpoint.h \
 	daemon/model/config.c \
 	daemon/model/config.h \
+	daemon/model/draw.c \
+	daemon/model/draw.h \
 	daemon/model/fill.c \
+	daemon/model/forward.c \
+	daemon/model/forward.h \
+	daemon/model/kv.c \
+	daemon/model/kv.h \
 	daemon/model/load.c \
 	daemon/model/load.h \
+	daemon/model/model.c \
 	daemon/model/model.h \
+	daemon/model/mtp.c \
+	daemon/model/mtp.h \
 	daemon/model/names.c \
 	daemon/model/names.h \
 	daemon/model/plan.c \
@@ -72,10 +83,17 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/report.h \
 	daemon/model/safetensors.c \
 	daemon/model/safetensors.h \
+	daemon/model/sample.c \
+	daemon/model/sample.h \
+	daemon/model/seq.c \
 	daemon/model/shape.c \
 	daemon/model/shape.h \
 	daemon/model/slots.c \
 	daemon/model/slots.h \
+	daemon/model/span.c \
+	daemon/model/state.h \
+	daemon/model/step.c \
+	daemon/model/trace.c \
 	daemon/model/watch.c \
 	daemon/model/watch.h \
 	daemon/model/weights.c \

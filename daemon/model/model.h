@@ -27,6 +27,8 @@
 #define MODEL_MAX_DRAFTS 3
 #define MODEL_MAX_TOP 20
 #define MODEL_PAGE_TOK 64
+#define MODEL_DEFAULT_SEQS 64
+#define MODEL_DEFAULT_ROWS 2048
 
 enum model_group {
     MODEL_FULL,    /* full-attention layers: every page of a sequence */
@@ -102,7 +104,8 @@ struct model_info {
  * = problems are listed; -ENOENT, -EACCES ... = the folder itself. */
 int model_check(const struct model_conf *c, struct model_report *rep,
                 struct model_info *ret_info);
-/* Loads. -EBADMSG as above (exit 65), -ENODEV: no such device (69), -ENOMEM. */
+/* Loads. -EBADMSG as above (exit 65), -ENODEV: no such device (69), -ENOMEM.
+ * c is copied; what it points to must outlive the model. */
 int model_open(struct model **ret, const struct model_conf *c,
                struct model_report *rep);
 void model_close(struct model *m); /* NULL is fine */

@@ -23,8 +23,6 @@
 #include "daemon/model/available.h"
 
 #define DEFAULT_UTILIZATION 0.8
-#define DEFAULT_SEQS 64
-#define DEFAULT_ROWS 2048
 #define MIB (1024.0 * 1024)
 
 /* ---- weights ------------------------------------------------------------- */
@@ -140,8 +138,8 @@ static struct wish wishes(const struct checkpoint *ck)
     const struct shape *s = &ck->shape;
     struct wish w = {
         .max_len = s->max_model_len,
-        .n_seqs = c->max_seqs > 0 ? c->max_seqs : DEFAULT_SEQS,
-        .n_rows = c->max_rows > 0 ? c->max_rows : DEFAULT_ROWS,
+        .n_seqs = c->max_seqs > 0 ? c->max_seqs : MODEL_DEFAULT_SEQS,
+        .n_rows = c->max_rows > 0 ? c->max_rows : MODEL_DEFAULT_ROWS,
         .share = c->memory_utilization > 0 ? c->memory_utilization
                                            : DEFAULT_UTILIZATION,
     };

@@ -53,6 +53,16 @@ check_PROGRAMS += tests/daemon/test_weights
 tests_daemon_test_weights_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
 	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)
 
+# What tests of steps share (mk.h), with ref to compare with.
+check_LIBRARIES += tests/daemon/libmk.a
+tests_daemon_libmk_a_SOURCES = tests/daemon/guard.c tests/daemon/guard.h \
+	tests/daemon/mk.c tests/daemon/mk.h
+MK_LIBS = tests/daemon/libmk.a daemon/libmodel.a $(KERNELS_REF) \
+	$(KERNELS_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) $(BASE_LIBS) \
+	$(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_forward
+tests_daemon_test_forward_LDADD = $(MK_LIBS)
+
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
 # The planner, the pages and the tables need no model.

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * The MTP modules (model-spec section 3, design.md 4.3). Owns the buffers of
+ * their passes and the bookkeeping of slots; whose rows, and when, is step.c's.
+ *
+ * Module k joins, at slot s, the embedding of token s with what the level below
+ * made of slot s - 1. So slot s depends on tokens <= s alone, chunks need no
+ * look-ahead, and one rule is both rollback and repair: after verification
+ * every slot >= L is dropped, and each module goes on at its first missing one.
+ * The bodies of all modules run over every committed row; a module beyond the
+ * wanted depth only skips its head.
+ *
+ * What matters: proposals can make an answer faster, never different. Nothing
+ * here is read by the trunk.
+ */
+
+#include "daemon/model/mtp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a sequence has ---- */
+
+void mtp_seq_reset(struct mtp_seq *q)
+{
+    memset(q, 0, sizeof(*q));
+    q->r0 = -1;
+}
+
+void mtp_seq_at(struct mtp_seq *q, int r0, int len)
+{
+    mtp_seq_reset(q);
+    q->r0 = r0;
+    for (int k = 1; k <= KERN_MAX_DRAFTS; k++) {
+        q->end[k - 1] = r0 + k > len ? r0 + k : len;
+    }
+}
+
+void mtp_seq_step(struct mtp_seq *q, int len, const int32_t *ids, int n_sure,
+                  int depth, struct kern_mtp_span *ret)
+{
+    int same = 0;
+
+    if (q->r0 < 0) {
+        mtp_seq_at(q, len, len);
+    }
+    while (same < n_sure && same < q->n_known && ids[same] == q->known[same]) {
+        same++;
+    }
+    memset(ret, 0, sizeof(*ret));
+    ret->pos = len;
+    ret->n_sure = n_sure;
+    ret->depth = depth;
+    for (int k = 1; k <= KERN_MAX_DRAFTS; k++) {
+        ret->low[k - 1] = q->r0 + k;
+        ret->end[k - 1] = q->end[k - 1];
+        /* from the first token that is not the expected one on */
+        if (same < n_sure && ret->end[k - 1] > len + same) {
+            ret->end[k - 1] = len + same;
+        }
+    }
+}
+
+/* The same arithmetic as kern_mtp_rows. */
+void mtp_seq_commit(struct mtp_seq *q, const struct kern_mtp_span *span,
+                    int len, int32_t next, const int32_t *drafts, int n_drafts)
+{
+    for (int k = 1; k <= KERN_MAX_DRAFTS; k++) {
+        int first = span->end[k - 1] < len ? span->end[k - 1] : len;
+        int limit = span->depth >= k ? len + k : len;
+
+        first = first > span->low[k - 1] ? first : span->low[k - 1];
+        q->end[k - 1] = limit > first ? limit : first;
+    }
+    q->n_known = 0;
+    q->n_drafts = 0;
+    if (next < 0) {
+        return;
+    }
+    q->known[q->n_known++] = next;
+    for (int i = 0; i < n_drafts; i++) {
+        q->known[q->n_known++] = drafts[i];
+    }
+    q->n_drafts = n_drafts;
+}
+
+/* ---- passes ---- */
+
+int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
+             int max_spans)
+{
+    size_t rows = (size_t)f->all_rows, spans = (size_t)max_spans;
+    struct bufs *b = &t->bufs;
+
+    memset(t, 0, sizeof(*t));
+    t->k = k;
+    t->f = f;
+    t->n = n;
+    t->max_spans = max_spans;
+    t->beta = 1;
+    bufs_init(b, k);
+    if (n == 0) {
+        return 0;
+    }
+    bufs_make(b, &t->rows.live.n, 1, 1, 4);
+    bufs_make(b, &t->rows.ids, rows, 1, 4);
+    bufs_make(b, &t->rows.slot, rows, 1, 4);
+    bufs_make(b, &t->rows.seq, rows, 1, 4);
+    bufs_make(b, &t->below, rows, 1, 4);
+    bufs_make(b, &t->span, spans, 1, sizeof(struct kern_mtp_span));
+    bufs_make(b, &t->first, FORWARD_LEVELS, spans, 4);
+    bufs_make(b, &t->row0, FORWARD_LEVELS, spans, 4);
+    bufs_make(b, &t->last, spans, 1, 4);
+    bufs_make(b, &t->last_pos, spans, 1, 4);
+    bufs_make(b, &t->keep_n, 1, 1, 4);
+    bufs_make(b, &t->keep_src, spans, KERN_CARRY, 4);
+    bufs_make(b, &t->keep_dst, spans, KERN_CARRY, 4);
+    bufs_make(b, &t->head_n, 1, 1, 4);
+    bufs_make(b, &t->low, KERN_MAX_DRAFTS, spans, 4);
+    bufs_make(b, &t->params, spans, 1, sizeof(struct kern_sample_row));
+    bufs_make(b, &t->drafts, KERN_MAX_DRAFTS, spans,
+              sizeof(struct kern_sample_out));
+    if (b->r < 0) {
+        mtp_finish(t);
+    }
+    return b->r;
+}
+
+void mtp_finish(struct mtp *t)
+{
+    bufs_finish(&t->bufs);
+}
+
+static int upload_int(struct mtp *t, struct kern_ptr to, int32_t v)
+{
+    return kern_upload(t->k, to, &v, sizeof(v));
+}
+
+static int list_rows(struct mtp *t, const struct mtp_step *s, int k)
+{
+    struct kern_mtp_rows_args a = {
+        .k = k,
+        .n_spans = s->n_spans,
+        .max_rows = s->max_rows,
+        .n_step_rows = s->n_step_rows,
+        .below_base = forward_base(t->f, k - 1),
+        .span = t->span,
+        .n_accept = s->n_accept,
+        .next = s->next,
+        .step_ids = s->step_ids,
+        .drafts = t->drafts,
+        .first = t->first,
+        .row0 = t->row0,
+        .n = t->rows.live.n,
+        .ids = t->rows.ids,
+        .slot = t->rows.slot,
+        .seq = t->rows.seq,
+        .below = t->below,
+        .last = t->last,
+        .last_pos = t->last_pos,
+        .keep_src = t->keep_src,
+        .keep_dst = t->keep_dst,
+    };
+
+    return kern_mtp_rows(t->k, &a);
+}
+
+/* Half of the input: a's columns from `half` on = norm(delta). */
+static int norm_half(struct mtp *t, int half, const struct kern_weight *w)
+{
+    int d = t->f->s->hidden;
+    struct kern_norm_args a = {
+        .rows = t->rows.live,
+        .width = d,
+        .eps = t->f->s->eps,
+        .x = t->f->delta,
+        .w = w,
+        .out = kern_ptr_add(t->f->a, (size_t)half * (size_t)d * 2),
+        .out_stride = 2 * d,
+    };
+
+    return kern_norm(t->k, &a);
+}
+
+/* x = eh_proj (enorm(embedding), hnorm(level below)); then the level below may
+ * lose its rows, so what later steps need of them is kept. */
+static int join(struct mtp *t, const struct mtp_step *s, int k)
+{
+    const struct weights_mtp *w = &t->f->w->mtp[k - 1];
+    struct forward *f = t->f;
+    int d = f->s->hidden, r;
+    struct kern_ptr below = forward_level(f, k - 1);
+    struct kern_gather_args take = {.rows = t->rows.live,
+                                    .width = d,
+                                    .x = below,
+                                    .src = t->below,
+                                    .out = f->delta};
+    struct kern_gather_args keep = {
+        .rows = {s->n_spans * KERN_CARRY, t->keep_n},
+        .width = d,
+        .x = below,
+        .src = t->keep_src,
+        .dst = t->keep_dst,
+        .out = below};
+    struct kern_linear_args lin = {.rows = t->rows.live,
+                                   .cols = 2 * d,
+                                   .x = f->a,
+                                   .x_stride = 2 * d,
+                                   .n_parts = 1};
+
+    lin.part[0].w = w->eh_proj;
+    lin.part[0].out = t->rows.x;
+    lin.part[0].out_stride = d;
+    r = forward_embed(f, &t->rows, f->delta);
+    r = r < 0 ? r : norm_half(t, 0, w->enorm);
+    r = r < 0 ? r : kern_gather(t->k, &take);
+    r = r < 0 ? r : norm_half(t, 1, w->hnorm);
+    r = r < 0 ? r : kern_gather(t->k, &keep);
+    return r < 0 ? r : kern_linear(t->k, &lin);
+}
+
+/* One proposal for each of the first n spans, from module k's head. */
+static int propose(struct mtp *t, const struct mtp_step *s, int k, int n)
+{
+    const struct weights_mtp *w = &t->f->w->mtp[k - 1];
+    struct kern_rows live = {n, t->head_n};
+    size_t line = (size_t)(k - 1) * (size_t)s->n_spans;
+    struct kern_sample_args a = {
+        .rows = live,
+        .vocab = t->f->s->vocab,
+        .stride = t->f->s->vocab,
+        .logits = t->f->logits,
+        .params = t->params,
+        .pos = t->last_pos,
+        .pen = s->pen,
+        .out = kern_ptr_add(t->drafts, line * sizeof(struct kern_sample_out)),
+    };
+    int r = upload_int(t, t->head_n, n);
+
+    r = r < 0 ? r
+              : forward_head(t->f, live, t->rows.x, t->last, w->norm, w->head);
+    return r < 0 ? r : kern_sample(t->k, &a);
+}
+
+static int upload_spans(struct mtp *t, const struct mtp_step *s)
+{
+    return kern_upload(t->k, t->span, s->span,
+                       (size_t)s->n_spans * sizeof(*s->span));
+}
+
+static int run_module(struct mtp *t, const struct mtp_step *s, int k)
+{
+    int layer = t->f->s->n_layers + k - 1, n_draw = 0, r;
+    int lines = s->n_lines;
+
+    t->rows.low =
+        kern_ptr_add(t->low, (size_t)(k - 1) * (size_t)t->max_spans * 4);
+    t->rows.x = forward_rows(t->f, k);
+    t->rows.pos_shift = -k;
+    t->rows.pending = false;
+    while (n_draw < s->n_spans && s->span[n_draw].depth >= k) {
+        n_draw++;
+    }
+    r = kern_upload(t->k, t->rows.low, s->low + (k - 1) * lines,
+                    (size_t)lines * 4);
+    r = r < 0 ? r : list_rows(t, s, k);
+    r = r < 0 ? r : join(t, s, k);
+    r = r < 0 ? r : forward_layer(t->f, layer, &t->rows);
+    r = r < 0 ? r : forward_settle(t->f, layer, &t->rows);
+    if (r == 0 && s->seen != NULL) {
+        r = s->seen(s->ctx, k, &t->rows);
+    }
+    return r < 0 || n_draw == 0 ? r : propose(t, s, k, n_draw);
+}
+
+int mtp_run(struct mtp *t, const struct mtp_step *s)
+{
+    int r = upload_spans(t, s);
+
+    t->rows.live.max = s->max_rows;
+    r = r < 0 ? r : upload_int(t, t->keep_n, s->n_spans * KERN_CARRY);
+    r = r < 0 ? r
+              : kern_upload(t->k, t->params, s->params,
+                            (size_t)s->n_spans * sizeof(*s->params));
+    for (int k = 1; r == 0 && k <= t->n; k++) {
+        if (s->tick != NULL && s->tick(s->ctx)) {
+            r = upload_spans(t, s);
+        }
+        r = r < 0 ? r : run_module(t, s, k);
+    }
+    return r;
+}
+
+int mtp_drafts(struct mtp *t, const struct mtp_step *s,
+               int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n)
+{
+    int n = s->n_spans, depth = n > 0 ? s->span[0].depth : 0;
+    struct kern_sample_out *out =
+        malloc((size_t)n * KERN_MAX_DRAFTS * sizeof(*out));
+    int r = out == NULL ? -ENOMEM : 0;
+
+    if (r == 0 && depth > 0) {
+        r = kern_download(t->k, out, t->drafts,
+                          (size_t)n * (size_t)depth * sizeof(*out));
+    }
+    for (int i = 0; r == 0 && i < n; i++) {
+        ret_n[i] = 0;
+        while (ret_n[i] < s->span[i].depth && out[ret_n[i] * n + i].id >= 0) {
+            ret[i][ret_n[i]] = out[ret_n[i] * n + i].id;
+            ret_n[i]++;
+        }
+    }
+    free(out);
+    return r;
+}

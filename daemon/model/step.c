@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * One step: the rows of all spans through the trunk, draws and verification,
+ * the MTP modules over what was committed, and the new state of each sequence.
+ * model_submit stages the plan and runs the trunk; model_collect does the rest,
+ * so that masks may be built in between. Owns the staging of a step; runs on
+ * the engine thread, from where tick is called as well.
+ *
+ * What matters: what a span yields depends on its own sequence alone. Rows keep
+ * the order of the plan; a cancelled span's rows leave at the next layer
+ * boundary, and the bits of the others do not notice.
+ */
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/model/state.h"
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- memory ---- */
+
+int step_init(struct model *m, struct kern *k, int max_rows)
+{
+    struct step *st = &m->step;
+    struct bufs *b = &st->bufs;
+    size_t rows = (size_t)max_rows, seqs = (size_t)m->max_seqs;
+
+    memset(st, 0, sizeof(*st));
+    bufs_init(b, k);
+    bufs_make(b, &st->rows.live.n, 1, 1, 4);
+    bufs_make(b, &st->rows.ids, rows, 1, 4);
+    bufs_make(b, &st->rows.slot, rows, 1, 4);
+    bufs_make(b, &st->rows.seq, rows, 1, 4);
+    bufs_make(b, &st->src_dev, rows, 1, 4);
+    bufs_make(b, &st->zero_low, seqs, 1, 4);
+    if (k == NULL) {
+        return 0;
+    }
+    st->span = calloc(seqs, sizeof(*st->span));
+    st->order = calloc(seqs, sizeof(*st->order));
+    st->ids = calloc(rows, sizeof(*st->ids));
+    st->slot = calloc(rows, sizeof(*st->slot));
+    st->seq = calloc(rows, sizeof(*st->seq));
+    st->src = calloc(rows, sizeof(*st->src));
+    st->bad = calloc(rows, sizeof(*st->bad));
+    st->table =
+        calloc(seqs * (size_t)m->f.table_pages[MODEL_FULL], sizeof(*st->table));
+    st->first_page = calloc(seqs, sizeof(*st->first_page));
+    st->low = calloc(seqs * KERN_MAX_DRAFTS, sizeof(*st->low));
+    st->mtp_span = calloc(seqs, sizeof(*st->mtp_span));
+    st->mtp_params = calloc(seqs, sizeof(*st->mtp_params));
+    st->drafts = calloc(seqs, sizeof(*st->drafts));
+    st->n_drafts = calloc(seqs, sizeof(*st->n_drafts));
+    st->scored = calloc(rows, sizeof(*st->scored));
+    if (b->r == 0 &&
+        (st->span == NULL || st->order == NULL || st->ids == NULL ||
+         st->slot == NULL || st->seq == NULL || st->src == NULL ||
+         st->bad == NULL || st->table == NULL || st->first_page == NULL ||
+         st->low == NULL || st->mtp_span == NULL || st->mtp_params == NULL ||
+         st->drafts == NULL || st->n_drafts == NULL || st->scored == NULL)) {
+        b->r = -ENOMEM;
+    }
+    if (b->r == 0) {
+        b->r = kern_fill(k, st->zero_low, 0, seqs * 4);
+    }
+    if (b->r < 0) {
+        step_finish(st);
+    }
+    return b->r;
+}
+
+void step_finish(struct step *st)
+{
+    free(st->span);
+    free(st->order);
+    free(st->ids);
+    free(st->slot);
+    free(st->seq);
+    free(st->src);
+    free(st->bad);
+    free(st->table);
+    free(st->first_page);
+    free(st->low);
+    free(st->mtp_span);
+    free(st->mtp_params);
+    free(st->drafts);
+    free(st->n_drafts);
+    free(st->scored);
+    bufs_finish(&st->bufs);
+    memset(st, 0, sizeof(*st));
+}
+
+/* ---- staging ---- */
+
+/* The pages of group g that the step touches: those of the window and of the
+ * rows, and in the sliding group those of the drafts to come. */
+static void page_range(const struct model *m, int g, int i, int *ret_lo,
+                       int *ret_hi)
+{
+    const struct model_span *s = &m->step.plan->span[i];
+    int lo = g == MODEL_FULL ? 0 : s->pos - m->s->window + 1;
+    int hi = s->pos + s->n_rows - 1;
+
+    if (g == MODEL_SLIDING) {
+        hi += m->step.span[i].depth;
+    }
+    *ret_lo = (lo < 0 ? 0 : lo) / MODEL_PAGE_TOK;
+    *ret_hi = hi / MODEL_PAGE_TOK;
+}
+
+static int stage_table(struct model *m, int g)
+{
+    struct step *st = &m->step;
+    struct forward_table *t = &m->f.table[g];
+    int n = st->plan->n_spans, columns = 1, lo, hi, r;
+
+    for (int i = 0; i < n; i++) {
+        page_range(m, g, i, &lo, &hi);
+        columns = hi - lo + 1 > columns ? hi - lo + 1 : columns;
+    }
+    t->n_seq = n;
+    t->max_pages = columns;
+    for (int i = 0; i < n; i++) {
+        const struct model_span *s = &st->plan->span[i];
+
+        page_range(m, g, i, &lo, &hi);
+        st->first_page[i] = lo;
+        for (int c = 0; c < columns; c++) {
+            int at = lo + c - s->first_page[g];
+
+            st->table[i * columns + c] =
+                lo + c <= hi && at >= 0 && at < s->n_pages[g] ? s->pages[g][at]
+                                                              : -1;
+        }
+    }
+    r = kern_upload(m->k, t->page, st->table,
+                    (size_t)n * (size_t)columns * sizeof(*st->table));
+    return r < 0 ? r
+                 : kern_upload(m->k, t->first_page, st->first_page,
+                               (size_t)n * sizeof(*st->first_page));
+}
+
+static int upload_rows(struct model *m)
+{
+    struct step *st = &m->step;
+    size_t bytes = (size_t)st->n_rows * 4;
+    int32_t n = st->n_rows;
+    int r = kern_upload(m->k, st->rows.live.n, &n, sizeof(n));
+
+    r = r < 0 ? r : kern_upload(m->k, st->rows.ids, st->ids, bytes);
+    r = r < 0 ? r : kern_upload(m->k, st->rows.slot, st->slot, bytes);
+    return r < 0 ? r : kern_upload(m->k, st->rows.seq, st->seq, bytes);
+}
+
+static int stage(struct model *m)
+{
+    struct step *st = &m->step;
+    int n = 0, r = 0;
+
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        const struct model_span *s = &st->plan->span[i];
+
+        for (int j = 0; j < s->n_rows; j++, n++) {
+            st->ids[n] = s->ids[j];
+            st->slot[n] = s->pos + j;
+            st->seq[n] = i;
+        }
+    }
+    st->rows.live.max = n;
+    st->rows.low = st->zero_low;
+    st->rows.x = forward_rows(&m->f, 0);
+    st->rows.pos_shift = 0;
+    st->rows.pending = false;
+    r = upload_rows(m);
+    for (int g = 0; r == 0 && g < MODEL_N_GROUPS; g++) {
+        r = stage_table(m, g);
+    }
+    return r < 0 ? r : kern_fill(m->k, m->f.bad, 0, (size_t)n * 4);
+}
+
+/* ---- cancelling ---- */
+
+/* Moves the rows that stay to the front; st->src says which they are. The other
+ * level's buffer, not in use yet, takes them on the way. */
+static int compact(struct model *m, int n)
+{
+    struct step *st = &m->step;
+    size_t row = (size_t)m->s->hidden * sizeof(float);
+    struct kern_ptr aside = forward_rows(&m->f, 1);
+    struct kern_gather_args a = {.rows = {n, st->rows.live.n},
+                                 .width = m->s->hidden,
+                                 .x = st->rows.x,
+                                 .src = st->src_dev,
+                                 .out = aside};
+    int r;
+
+    r = kern_download(m->k, st->bad, m->f.bad, (size_t)st->n_rows * 4);
+    if (r < 0) {
+        return r;
+    }
+    for (int i = 0; i < n; i++) {
+        st->ids[i] = st->ids[st->src[i]];
+        st->slot[i] = st->slot[st->src[i]];
+        st->seq[i] = st->seq[st->src[i]];
+        st->bad[i] = st->bad[st->src[i]];
+    }
+    st->n_rows = n;
+    r = upload_rows(m);
+    if (n == 0) {
+        return r;
+    }
+    st->rows.live.max = n;
+    r = r < 0 ? r : kern_upload(m->k, m->f.bad, st->bad, (size_t)n * 4);
+    r = r < 0 ? r : kern_upload(m->k, st->src_dev, st->src, (size_t)n * 4);
+    r = r < 0 ? r : kern_gather(m->k, &a);
+    return r < 0 ? r : kern_copy(m->k, st->rows.x, aside, (size_t)n * row);
+}
+
+/* At a layer boundary: spans whose sequence was cancelled leave. layer is the
+ * one that has just run. */
+static int drop_cancelled(struct model *m, int layer)
+{
+    struct step *st = &m->step;
+    int n = 0, r = 0;
+    bool any = false;
+
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        struct step_span *s = &st->span[i];
+
+        if (!s->gone && m->seq[s->seq].cancelled) {
+            s->gone = any = true;
+        }
+    }
+    if (!any) {
+        return 0;
+    }
+    r = forward_settle(&m->f, layer, &st->rows);
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        struct step_span *s = &st->span[i];
+        int row0 = n;
+
+        for (int j = 0; !s->gone && j < s->n_rows; j++) {
+            st->src[n++] = s->row0 + j;
+        }
+        s->row0 = row0;
+    }
+    return r < 0 ? r : compact(m, n);
+}
+
+static void tick(struct model *m)
+{
+    if (m->conf.tick != NULL) {
+        m->conf.tick(m->conf.ctx);
+    }
+}
+
+/* ---- the trunk ---- */
+
+static int trunk(struct model *m)
+{
+    struct step *st = &m->step;
+    int r = forward_embed(&m->f, &st->rows, st->rows.x);
+
+    for (int i = 0; r == 0 && i < m->s->n_layers; i++) {
+        tick(m);
+        r = drop_cancelled(m, i - 1);
+        if (st->n_rows == 0) {
+            return r;
+        }
+        m->stats.layers++;
+        m->stats.row_layers += (uint64_t)st->n_rows;
+        r = r < 0 ? r : forward_layer(&m->f, i, &st->rows);
+    }
+    return r < 0 ? r : forward_settle(&m->f, m->s->n_layers - 1, &st->rows);
+}
+
+int model_submit(struct model *m, const struct model_plan *plan)
+{
+    struct step *st = &m->step;
+    double t0 = now();
+    int r;
+
+    if (st->running) {
+        return model_fail(m, -EINVAL, "a step is running");
+    }
+    r = step_check(m, plan);
+    if (r < 0) {
+        return r;
+    }
+    st->plan = plan;
+    st->running = true;
+    for (int i = 0; i < plan->n_spans; i++) {
+        m->seq[plan->span[i].seq].cancelled = false;
+    }
+    r = kern_begin(m->k, (uint64_t)st->n_rows);
+    r = r < 0 ? r : stage(m);
+    r = r < 0 ? r : trunk(m);
+    m->stats.steps++;
+    m->stats.rows += (uint64_t)st->n_planned;
+    m->stats.forward_s += now() - t0;
+    if (r < 0) {
+        st->running = false;
+        return model_fail_kern(m, r);
+    }
+    return 0;
+}
+
+/* ---- draws ---- */
+
+/* Rows that are drawn: after the last sure one and after each draft. */
+static int add_draws(struct model *m, int i)
+{
+    const struct model_span *s = &m->step.plan->span[i];
+    struct step_span *sp = &m->step.span[i];
+    const struct sampling *p = &m->seq[sp->seq].sampling;
+    struct kern_sample_row row = sampling_row(p);
+    const int32_t *drafts = s->ids + sp->n_sure;
+    int r = 0;
+
+    for (int j = 0; r == 0 && j <= sp->n_draft; j++) {
+        int at = sp->n_sure - 1 + j;
+        int n = draw_add(&m->draw, sp->row0 + at, s->pos + at + 1, &row);
+
+        sp->draw0 = j == 0 ? n : sp->draw0;
+        r = draw_penalties(&m->draw, p, drafts, j);
+        if (r == 0 && s->mask != NULL) {
+            r = draw_mask(&m->draw, s->mask + j * m->draw.n_words);
+        }
+    }
+    return r;
+}
+
+/* Rows whose next token is given; the last one draws where none is. */
+static int add_scores(struct model *m, int i)
+{
+    const struct model_span *s = &m->step.plan->span[i];
+    struct step_span *sp = &m->step.span[i];
+    struct kern_sample_row row = sampling_row(&m->seq[sp->seq].sampling);
+
+    row.n_top = row.n_top < 0 ? 0 : row.n_top;
+    sp->score0 = m->draw.n;
+    for (int j = 0; j < s->n_rows; j++) {
+        bool last = j == s->n_rows - 1;
+
+        row.given = last ? s->next_id : s->ids[j + 1];
+        if (row.given < 0) {
+            return add_draws(m, i);
+        }
+        draw_add(&m->draw, sp->row0 + j, s->pos + j + 1, &row);
+        sp->n_scored++;
+    }
+    return 0;
+}
+
+/* Spans with MTP first, by falling depth; stable. */
+static void sort_spans(struct step *st)
+{
+    int n = 0;
+
+    st->n_mtp = 0;
+    for (int depth = KERN_MAX_DRAFTS; depth >= -1; depth--) {
+        for (int i = 0; i < st->plan->n_spans; i++) {
+            const struct step_span *s = &st->span[i];
+            int d = s->mtp && !s->gone ? s->depth : -1;
+
+            if (d == depth) {
+                st->order[n++] = i;
+                st->n_mtp += d >= 0;
+            }
+        }
+    }
+}
+
+static int draws(struct model *m)
+{
+    struct step *st = &m->step;
+    struct draw *d = &m->draw;
+    int r = 0;
+
+    draw_begin(d);
+    for (int i = 0; r == 0 && i < st->plan->n_spans; i++) {
+        if (st->span[i].gone) {
+            continue;
+        }
+        if (st->plan->span[i].want == MODEL_WANT_DRAW) {
+            r = add_draws(m, i);
+        } else if (st->plan->span[i].want == MODEL_WANT_SCORE) {
+            r = add_scores(m, i);
+        }
+    }
+    if (r == 0 && d->n > 0) {
+        r = draw_run(d);
+    }
+    sort_spans(st);
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        const struct step_span *s = &st->span[st->order[i]];
+        const struct model_span *p = &st->plan->span[st->order[i]];
+
+        d->row0[i] = s->gone ? -1 : s->draw0;
+        d->n_draft[i] = s->n_draft;
+        for (int j = 0; j < s->n_draft; j++) {
+            d->draft[i][j] = p->ids[s->n_sure + j];
+        }
+    }
+    return r < 0 ? r : draw_accept(d, st->plan->n_spans);
+}
+
+/* ---- the modules ---- */
+
+/* Cancelled spans take no further part. */
+static bool mtp_tick(void *ctx)
+{
+    struct model *m = ctx;
+    struct step *st = &m->step;
+    bool any = false;
+
+    tick(m);
+    for (int i = 0; i < st->n_mtp; i++) {
+        struct step_span *s = &st->span[st->order[i]];
+
+        if (!s->gone && m->seq[s->seq].cancelled) {
+            s->gone = any = true;
+            st->mtp_span[i].row0 = -1;
+        }
+    }
+    m->stats.layers++;
+    return any;
+}
+
+static int mtp_seen(void *ctx, int module, const struct rows *rows)
+{
+    struct model *m = ctx;
+
+    return m->trace.on ? trace_keep(m, module, rows) : 0;
+}
+
+static void stage_mtp_span(struct model *m, int i)
+{
+    struct step *st = &m->step;
+    int n = st->plan->n_spans;
+    struct step_span *s = &st->span[st->order[i]];
+    const struct model_span *p = &st->plan->span[st->order[i]];
+    struct seq *q = &m->seq[s->seq];
+    struct kern_mtp_span *to = &st->mtp_span[i];
+
+    mtp_seq_step(&q->mtp, q->len, p->ids, s->n_sure, s->depth, to);
+    s->in_mtp = true;
+    to->row0 = s->row0;
+    to->seq = st->order[i];
+    to->carry = s->seq * KERN_CARRY;
+    for (int k = 0; k < KERN_MAX_DRAFTS; k++) {
+        st->low[k * n + st->order[i]] = to->low[k];
+    }
+    st->mtp_params[i] = sampling_draft_row(&q->sampling, m->mtp.beta);
+    if (s->draw0 >= 0) {
+        /* the history without what this step draws: unknown as yet */
+        st->mtp_params[i].pen_off = m->draw.row[s->draw0].pen_off;
+        st->mtp_params[i].pen_n = m->draw.row[s->draw0].pen_n;
+    }
+}
+
+static int modules(struct model *m)
+{
+    struct step *st = &m->step;
+    struct mtp_step *t = &st->mtp;
+    int n = 0;
+
+    memset(st->low, 0,
+           (size_t)st->plan->n_spans * KERN_MAX_DRAFTS * sizeof(*st->low));
+    for (int i = 0; i < st->n_mtp; i++) {
+        stage_mtp_span(m, i);
+        n += st->span[st->order[i]].n_rows + KERN_MAX_DRAFTS;
+    }
+    memset(t, 0, sizeof(*t));
+    t->n_spans = st->n_mtp;
+    t->span = st->mtp_span;
+    t->n_lines = st->plan->n_spans;
+    t->low = st->low;
+    t->params = st->mtp_params;
+    t->pen = m->draw.pen_dev;
+    t->n_step_rows = st->n_rows;
+    t->max_rows = n;
+    t->step_ids = st->rows.ids;
+    t->n_accept = m->draw.n_accept_dev;
+    t->next = m->draw.next_dev;
+    t->tick = mtp_tick;
+    t->seen = mtp_seen;
+    t->ctx = m;
+    return mtp_run(&m->mtp, t);
+}
+
+/* ---- what becomes of it ---- */
+
+static struct model_token token_of(const struct kern_sample_out *o)
+{
+    struct model_token t = {
+        .id = o->id, .logprob = o->logprob, .n_top = o->n_top};
+
+    for (int i = 0; i < o->n_top; i++) {
+        t.top_id[i] = o->top_id[i];
+        t.top_logprob[i] = o->top_logprob[i];
+    }
+    return t;
+}
+
+/* The span's status, from its rows and its draws. */
+static int status_of(const struct model *m, const struct step_span *s,
+                     int n_draws, int *ret_layer)
+{
+    const struct step *st = &m->step;
+    int layer = m->s->n_layers + 1;
+
+    if (s->gone) {
+        return -ECANCELED;
+    }
+    for (int j = 0; j < s->n_rows; j++) {
+        int mark = st->bad[s->row0 + j];
+
+        layer = mark > 0 && mark - 1 < layer ? mark - 1 : layer;
+    }
+    for (int j = 0; j < s->n_scored + n_draws; j++) {
+        int at = j < s->n_scored ? s->score0 + j : s->draw0 + j - s->n_scored;
+        int id = m->draw.out[at].id;
+
+        if (id == KERN_DRAW_MASKED) {
+            return -ENODATA;
+        }
+        if (id < 0 && layer > m->s->n_layers) {
+            layer = m->s->n_layers;
+        }
+    }
+    if (layer > m->s->n_layers) {
+        return 0;
+    }
+    *ret_layer = layer;
+    return -EIO;
+}
+
+static void count(struct model_stats *s, const struct model_out *o)
+{
+    if (o->n_drafted == 0) {
+        return;
+    }
+    s->drafts++;
+    s->drafted += (uint64_t)o->n_drafted;
+    s->accepted += (uint64_t)o->n_accepted;
+    for (int j = 0; j < o->n_accepted; j++) {
+        s->accepted_at[j]++;
+    }
+}
+
+/* A span that failed leaves its sequence where it was. What the modules wrote
+ * past that is void, and with it what they carry. */
+static void revert(struct model *m, const struct step_span *s)
+{
+    struct mtp_seq *q = &m->seq[s->seq].mtp;
+
+    if (s->in_mtp) {
+        mtp_seq_reset(q);
+    }
+}
+
+static void commit_scores(struct model *m, const struct step_span *s,
+                          struct model_out *ret)
+{
+    ret->scored = m->step.scored + s->score0;
+    ret->n_scored = s->n_scored;
+    for (int j = 0; j < s->n_scored; j++) {
+        ret->scored[j] = token_of(&m->draw.out[s->score0 + j]);
+    }
+}
+
+static int commit_draws(struct model *m, int at, struct model_out *ret)
+{
+    const struct step_span *s = &m->step.span[m->step.order[at]];
+    struct seq *q = &m->seq[s->seq];
+    int r = 0;
+
+    ret->n_drafted = s->n_draft;
+    ret->n_accepted = m->draw.n_accept[at];
+    ret->n_tokens = ret->n_accepted + 1;
+    ret->committed += ret->n_accepted;
+    for (int j = 0; r == 0 && j < ret->n_tokens; j++) {
+        ret->token[j] = token_of(&m->draw.out[s->draw0 + j]);
+        r = sampling_add(&q->sampling, ret->token[j].id);
+    }
+    count(&m->stats, ret);
+    return r;
+}
+
+/* Position `at` of the order. */
+static int commit(struct model *m, int at, struct model_out *ret)
+{
+    struct step *st = &m->step;
+    int i = st->order[at], r = 0;
+    struct step_span *s = &st->span[i];
+    const struct model_span *p = &st->plan->span[i];
+    struct seq *q = &m->seq[s->seq];
+    /* of the draws only those up to the correction count */
+    int n_draws = s->draw0 < 0 || s->gone ? 0 : m->draw.n_accept[at] + 1;
+
+    memset(ret, 0, sizeof(*ret));
+    ret->layer = -1;
+    ret->committed = p->pos;
+    ret->status = status_of(m, s, n_draws, &ret->layer);
+    if (ret->status < 0) {
+        revert(m, s);
+        return 0;
+    }
+    ret->committed = p->pos + s->n_sure;
+    commit_scores(m, s, ret);
+    if (n_draws > 0) {
+        r = commit_draws(m, at, ret);
+    }
+    q->len = ret->committed;
+    if (s->in_mtp) {
+        mtp_seq_commit(&q->mtp, &st->mtp_span[at], q->len,
+                       n_draws > 0 ? m->draw.next[at] : -1, st->drafts[at],
+                       st->n_drafts[at]);
+    } else {
+        mtp_seq_reset(&q->mtp); /* a gap */
+    }
+    return r;
+}
+
+static int fetch(struct model *m)
+{
+    struct step *st = &m->step;
+    int r = kern_end(m->k);
+
+    if (r == 0 && st->n_rows > 0) {
+        r = kern_download(m->k, st->bad, m->f.bad, (size_t)st->n_rows * 4);
+    }
+    r = r < 0 ? r : draw_fetch(&m->draw, st->plan->n_spans);
+    if (r == 0 && st->n_mtp > 0) {
+        r = mtp_drafts(&m->mtp, &st->mtp, st->drafts, st->n_drafts);
+    }
+    return r;
+}
+
+/* Everything after the trunk, up to the results on the host. */
+static int finish(struct model *m)
+{
+    struct step *st = &m->step;
+    double t0 = now(), t1;
+    int r = drop_cancelled(m, m->s->n_layers - 1);
+
+    if (r == 0 && m->trace.on && st->n_rows > 0) {
+        r = trace_keep(m, 0, &st->rows);
+    }
+    r = r < 0 ? r : draws(m);
+    t1 = now();
+    m->stats.sample_s += t1 - t0;
+    if (r == 0 && st->n_mtp > 0) {
+        r = modules(m);
+    }
+    r = r < 0 ? r : fetch(m);
+    m->stats.mtp_s += now() - t1;
+    return r;
+}
+
+int model_collect(struct model *m, struct model_out *ret, int n_spans)
+{
+    struct step *st = &m->step;
+    int r;
+
+    if (!st->running || n_spans != st->plan->n_spans) {
+        return model_fail(m, -EINVAL, "no step of %d spans runs", n_spans);
+    }
+    if (st->plan->masks_ready != NULL) {
+        st->plan->masks_ready(st->plan->ctx);
+    }
+    r = finish(m);
+    st->running = false;
+    m->trace.on = false;
+    if (r < 0) {
+        return model_fail_kern(m, r);
+    }
+    for (int i = 0; r == 0 && i < n_spans; i++) {
+        r = commit(m, i, &ret[st->order[i]]);
+    }
+    return r;
+}
