@@ -46,8 +46,9 @@ static int read_fd(struct cli_text *t, int fd, const char *name)
             return 128 + cli_signal();
         }
         if (n < 0 && errno != EINTR) {
-            cli_error("%s: %s", name, strerror(errno));
-            return errno == EISDIR ? EX_NOINPUT : EX_IOERR;
+            int err = errno;
+            cli_error("%s: %s", name, strerror(err));
+            return err == EISDIR ? EX_NOINPUT : EX_IOERR;
         }
         if (n > 0) {
             cli_append(t, buf, (size_t)n);

@@ -120,7 +120,8 @@ static bool set_number(struct step_request *r, const struct cli_option *o,
         if (d < 0 || d > 1e12) {
             return false;
         }
-        return step_request_set_int(r, o->key, (int64_t)(d * 1000 + 0.999)) == 0;
+        return step_request_set_int(r, o->key, (int64_t)(d * 1000 + 0.999)) ==
+               0;
     }
     return step_request_set_real(r, o->key, d) == 0;
 }

@@ -16,3 +16,8 @@ tests_client_test_wire_json_LDADD = client/libwire.la $(MSGPACK_LIBS) \
 check_PROGRAMS += tests/client/test_wire_put
 tests_client_test_wire_put_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
 tests_client_test_wire_put_LDADD = client/libwire.la $(TEST_LIBS)
+
+# ---- stepctl ----
+EXTRA_DIST += tests/client/fake_stepd.py tests/e2e/client.py
+dist_check_SCRIPTS += tests/client/test_cli.sh \
+	tests/client/test_cli_denied.sh
