@@ -82,5 +82,19 @@ SCHED_FAKE = tests/daemon/fake_model.c tests/daemon/fake_model.h \
 check_PROGRAMS += tests/daemon/test_core
 tests_daemon_test_core_SOURCES = tests/daemon/test_core.c $(SCHED_FAKE)
 tests_daemon_test_core_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_deliver
+tests_daemon_test_deliver_SOURCES = tests/daemon/test_deliver.c \
+	tests/daemon/answers.h
+tests_daemon_test_deliver_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_engine
+tests_daemon_test_engine_SOURCES = tests/daemon/test_engine.c $(SCHED_FAKE)
+tests_daemon_test_engine_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+TEST_THREADS += tests/daemon/test_engine
+check_PROGRAMS += tests/daemon/test_prep
+tests_daemon_test_prep_SOURCES = tests/daemon/test_prep.c \
+	tests/daemon/answers.h
+tests_daemon_test_prep_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_prep_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+TEST_THREADS += tests/daemon/test_prep
 
 # ---- net: tests_daemon_test_X_LDADD = $(NET_LIBS) $(TEST_LIBS) ----
