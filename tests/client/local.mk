@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 
-noinst_HEADERS += tests/client/count_malloc.h tests/client/frames.h
+noinst_HEADERS += tests/client/count_malloc.h tests/client/frames.h \
+	tests/client/played_daemon.h
 
 # ---- the protocol: client/wire*.c ----
 check_PROGRAMS += tests/client/test_wire_check
@@ -21,3 +22,14 @@ tests_client_test_wire_put_LDADD = client/libwire.la $(TEST_LIBS)
 EXTRA_DIST += tests/client/fake_stepd.py tests/e2e/client.py
 dist_check_SCRIPTS += tests/client/test_cli.sh \
 	tests/client/test_cli_denied.sh
+
+# ---- libstepclient ----
+check_PROGRAMS += tests/client/test_client
+tests_client_test_client_LDADD = client/libstepclient.la client/libwire.la \
+	$(TEST_LIBS)
+check_PROGRAMS += tests/client/test_client_io
+tests_client_test_client_io_LDADD = client/libstepclient.la client/libwire.la \
+	$(TEST_LIBS)
+check_PROGRAMS += tests/client/test_client_request
+tests_client_test_client_request_LDADD = client/libstepclient.la \
+	client/libwire.la $(TEST_LIBS)
