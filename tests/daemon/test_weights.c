@@ -609,10 +609,14 @@ static void lock_without_leave(const char *dir)
     struct model_conf c = {.path = dir, .drafts = -1, .weights = MODEL_LOCK};
     struct rlimit none = {0};
     struct loaded l;
+    char page[4096];
 
     if (setrlimit(RLIMIT_MEMLOCK, &none) < 0 ||
         (getuid() == 0 && setresuid(65534, 65534, 65534) < 0)) {
         _exit(98);
+    }
+    if (mlock(page, sizeof(page)) == 0) {
+        _exit(97);
     }
     if (load_conf(&c, &l) == -EBADMSG) {
         fprintf(stderr, "%s\n", l.rep.problem[0]);
@@ -625,10 +629,16 @@ static void fr_91_lock_beyond_the_limit_is_refused(void **state)
     struct synth s = micro(SYNTH_BF16);
     char *dir = ckpt_synth(&s);
     char text[512];
+    int status;
 
     (void)state;
     assert_int_equal(chmod(dir, 0755), 0);
-    assert_int_equal(in_child(lock_without_leave, dir, text, sizeof(text)), 1);
+    status = in_child(lock_without_leave, dir, text, sizeof(text));
+    if (status == 97) {
+        ckpt_remove(dir);
+        test_skip(NULL, "mlock does nothing here, as under AddressSanitizer");
+    }
+    assert_int_equal(status, 1);
     assert_non_null(
         strstr(text, "cannot be locked in memory: expected RLIMIT_MEMLOCK of"));
     assert_non_null(strstr(text, "bytes, found 0: "));

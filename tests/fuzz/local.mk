@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# Fuzz targets. Without libFuzzer they are programs of make check that replay
+# their corpus (replay.c); configured --with-fuzzer they are fuzzers:
+#
+#   tests/fuzz/fuzz_config tests/fuzz/corpus/config
+#
+# A target is added by four lines here and a folder corpus/X with at least one
+# file, named in EXTRA_DIST.
+
+if WITH_FUZZER
+FUZZ_MAIN =
+FUZZ_LINK = $(AM_LDFLAGS) -fsanitize=fuzzer
+EXTRA_PROGRAMS += $(FUZZ_TARGETS)
+else
+FUZZ_MAIN = tests/fuzz/replay.c
+FUZZ_LINK = $(AM_LDFLAGS)
+check_PROGRAMS += $(FUZZ_TARGETS)
+endif
+
+FUZZ_TARGETS = tests/fuzz/fuzz_config
+tests_fuzz_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_config_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_config_LDADD = $(MODEL_LIBS)
+
+FUZZ_TARGETS += tests/fuzz/fuzz_safetensors
+tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_safetensors_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_safetensors_LDADD = $(MODEL_LIBS)
+
+noinst_HEADERS += tests/fuzz/fuzz.h
+EXTRA_DIST += tests/fuzz/replay.c \
+	tests/fuzz/corpus/config/dense-short-lists \
+	tests/fuzz/corpus/config/flat-fp8 \
+	tests/fuzz/corpus/config/nested-mxfp4 \
+	tests/fuzz/corpus/safetensors/empty \
+	tests/fuzz/corpus/safetensors/lfs \
+	tests/fuzz/corpus/safetensors/odd \
+	tests/fuzz/corpus/safetensors/overlap \
+	tests/fuzz/corpus/safetensors/two
