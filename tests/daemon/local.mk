@@ -98,3 +98,20 @@ tests_daemon_test_prep_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 TEST_THREADS += tests/daemon/test_prep
 
 # ---- net: tests_daemon_test_X_LDADD = $(NET_LIBS) $(TEST_LIBS) ----
+noinst_HEADERS += tests/daemon/fake_engine.h tests/daemon/net_bench.h
+check_PROGRAMS += tests/daemon/test_listen
+tests_daemon_test_listen_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_peer
+tests_daemon_test_peer_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_reply
+tests_daemon_test_reply_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_request
+tests_daemon_test_request_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_conn
+tests_daemon_test_conn_SOURCES = tests/daemon/test_conn.c \
+	tests/daemon/fake_engine.c
+tests_daemon_test_conn_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_server
+tests_daemon_test_server_SOURCES = tests/daemon/test_server.c \
+	tests/daemon/fake_engine.c
+tests_daemon_test_server_LDADD = $(NET_LIBS) $(TEST_LIBS)
