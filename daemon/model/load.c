@@ -31,12 +31,14 @@
 
 #include "daemon/model/watch.h"
 
-#define PIECE ((uint64_t)8 << 20)   /* one read; 8 MiB keeps an NVMe disk busy \
-                                     */
-#define ALIGN ((uint64_t)4096)      /* of O_DIRECT and of pages */
-#define MERGE ((uint64_t)64 << 10)  /* a hole worth reading over */
-#define PROBE ((uint64_t)256 << 10) /* distance of looks into the page cache \
-                                     */
+/* One read: 8 MiB keeps an NVMe disk busy. */
+#define PIECE ((uint64_t)8 << 20)
+/* Of O_DIRECT, and of pages. */
+#define ALIGN ((uint64_t)4096)
+/* A hole worth reading over. */
+#define MERGE ((uint64_t)64 << 10)
+/* Distance of looks into the page cache. */
+#define PROBE ((uint64_t)256 << 10)
 #define MAX_THREADS 16
 
 #ifndef MADV_POPULATE_READ
