@@ -19,8 +19,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "daemon/model/available.h"
+#include "daemon/model/state.h"
 
 #define DEFAULT_UTILIZATION 0.8
 #define MIB (1024.0 * 1024)
@@ -87,36 +89,38 @@ int plan_sliding_pages(int window, int rows)
                       : (slots - 1 + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK + 1;
 }
 
-uint64_t plan_activations(const struct shape *s, int max_rows, int max_seqs)
+int plan_activations(const struct shape *s, int max_rows, int max_seqs,
+                     int max_len, uint64_t *ret)
 {
-    uint64_t D = (uint64_t)s->hidden, row = 0, heads = 0, kv = 0, wide = 0;
-    uint64_t logits = (uint64_t)max_seqs * (MODEL_MAX_DRAFTS + 1);
+    struct model *m = calloc(1, sizeof(*m)); /* nothing but sizes */
+    struct forward_size size = {
+        .max_rows = max_rows,
+        .max_seqs = max_seqs,
+        .max_len = max_len,
+        .n_mtp = s->n_mtp,
+    };
+    int r = m != NULL ? 0 : -ENOMEM;
 
-    for (int i = 0; i < s->n_layers + s->n_mtp; i++) {
-        const struct shape_layer *l = &s->layer[i];
-
-        heads = (uint64_t)l->n_head > heads ? (uint64_t)l->n_head : heads;
-        kv = (uint64_t)l->n_kv_head > kv ? (uint64_t)l->n_kv_head : kv;
-        wide = (uint64_t)l->width > wide ? (uint64_t)l->width : wide;
+    if (r == 0) {
+        m->s = s;
+        m->max_seqs = max_seqs;
+        r = forward_init(&m->f, NULL, s, NULL, NULL, &size);
     }
-    if ((uint64_t)s->shared_width > wide) {
-        wide = (uint64_t)s->shared_width;
+    if (r == 0) {
+        r = draw_init(&m->draw, NULL, &m->f, max_rows, max_seqs);
     }
-    /* The residual, its norms in both widths, the sums that ops return. */
-    row += D * (4 + 2 + 4 + 4 + 4);
-    /* q, k and v in F32, q and the attention's output in BF16, the gates. */
-    row += heads * (uint64_t)s->head_dim * (4 + 2 + 2) + heads * 4;
-    row += 2 * kv * (uint64_t)s->head_dim * 4;
-    row += wide * (4 + 4 + 2);
-    row += (uint64_t)s->top_k * ((uint64_t)s->expert_width * 2 + 12);
-    if (s->n_mtp > 0) {
-        /* Embedding and level below side by side; three levels' outputs. */
-        row += D * (4 + 4 + 2 + 2) + D * 4 * (SHAPE_MAX_MTP + 1);
+    if (r == 0) {
+        r = mtp_init(&m->mtp, NULL, &m->f, s->n_mtp, max_seqs);
     }
-    if (logits > (uint64_t)max_rows) {
-        logits = (uint64_t)max_rows;
+    if (r == 0) {
+        r = step_init(m, NULL, max_rows);
     }
-    return row * (uint64_t)max_rows + logits * (uint64_t)s->vocab * 4;
+    if (r == 0) {
+        *ret = m->f.bufs.bytes + m->draw.bufs.bytes + m->mtp.bufs.bytes +
+               m->step.bufs.bytes;
+    }
+    free(m);
+    return r;
 }
 
 /* ---- the pools ----------------------------------------------------------- */
@@ -266,11 +270,15 @@ int plan_memory(const struct checkpoint *ck, uint64_t available,
     struct wish w = wishes(ck);
     struct model_memory m = {
         .available = available > 0 ? available : available_memory(""),
-        .activations = plan_activations(&ck->shape, w.n_rows, w.n_seqs),
     };
     int n_before = rep->n_problems;
+    int r = plan_activations(&ck->shape, w.n_rows, w.n_seqs, w.max_len,
+                             &m.activations);
     uint64_t fits;
 
+    if (r < 0) {
+        return r;
+    }
     for (int i = 0; i < s->n; i++) {
         if (checkpoint_wants(ck, &s->slot[i])) {
             add_weight(s, &s->slot[i], &m);

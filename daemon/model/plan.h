@@ -21,8 +21,10 @@ int plan_weights(const struct shape *s, enum scheme experts,
 int plan_sliding_pages(int window, int rows);
 
 /* Bytes of the buffers of a step: of at most max_rows rows of at most max_seqs
- * sequences. */
-uint64_t plan_activations(const struct shape *s, int max_rows, int max_seqs);
+ * sequences of at most max_len tokens. Counted by the same code that makes
+ * them. -ENOMEM. */
+int plan_activations(const struct shape *s, int max_rows, int max_seqs,
+                     int max_len, uint64_t *ret);
 
 /* The whole plan for a checkpoint under ck's model_conf, where available bytes
  * are free (0: as available_memory says). The pools never take more than

@@ -51,7 +51,8 @@ noinst_HEADERS += tests/daemon/opened.h
 check_PROGRAMS += tests/daemon/test_refused
 tests_daemon_test_refused_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_plan
-tests_daemon_test_plan_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
+tests_daemon_test_plan_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
+	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_weights
 tests_daemon_test_weights_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
 	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)

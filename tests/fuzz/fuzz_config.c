@@ -23,6 +23,7 @@ static void check_shape(const struct shape *s)
 {
     float freq[KERN_HEAD_DIM];
     struct slots slots;
+    uint64_t bytes = 0;
 
     require(s->n_layers >= 1 && s->n_layers <= SHAPE_MAX_LAYERS);
     require(s->n_mtp >= 0 && s->n_mtp <= SHAPE_MAX_MTP);
@@ -43,7 +44,8 @@ static void check_shape(const struct shape *s)
             require(freq[j] >= 0 && freq[j] <= 1);
         }
     }
-    require(plan_activations(s, 1, 1) > 0);
+    require(plan_activations(s, 1, 1, s->max_model_len, &bytes) == 0);
+    require(bytes > 0);
     require(slots_init(&slots, s) == 0);
     for (int i = 0; i < slots.n; i++) {
         require(slots.slot[i].desc.rows >= 1 && slots.slot[i].desc.cols >= 1);
