@@ -103,6 +103,22 @@ int tokfile_read(int dir, const char *name, json_t **ret, const struct why *why)
     return r;
 }
 
+static bool is_word_of(const char *key, const char *words)
+{
+    size_t n = strlen(key);
+
+    while (*words != '\0') {
+        size_t n_word = strcspn(words, " ");
+
+        if (n == n_word && memcmp(words, key, n) == 0) {
+            return true;
+        }
+        words += n_word;
+        words += strspn(words, " ");
+    }
+    return false;
+}
+
 int tokfile_known_keys(const json_t *o, const char *what, const char *known,
                        const struct why *why)
 {
@@ -111,14 +127,7 @@ int tokfile_known_keys(const json_t *o, const char *what, const char *known,
 
     json_object_foreach((json_t *)o, key, value)
     {
-        const char *at = strstr(known, key);
-        size_t n = strlen(key);
-
-        while (at != NULL && !((at == known || at[-1] == ' ') &&
-                               (at[n] == ' ' || at[n] == '\0'))) {
-            at = strstr(at + 1, key);
-        }
-        if (at == NULL || n == 0) {
+        if (!is_word_of(key, known)) {
             return why_set(why, -EBADMSG, FILE_NAME ": %s: unknown key \"%s\"",
                            what, key);
         }

@@ -219,6 +219,8 @@ static void test_what_is_not_understood_is_named(void **state)
         {"model", "", "model.type"},
         {"model.type", "\"Unigram\"", "Unigram"},
         {"model.more", "1", "more"},
+        {"model.", "1", "\"\""},
+        {"model.type dropout", "1", "type dropout"},
         {"model.dropout", "0.1", "dropout"},
         {"model.continuing_subword_prefix", "\"##\"",
          "continuing_subword_prefix"},

@@ -8,7 +8,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* An assertion that stays where NDEBUG is set. */
+#define FUZZ_CHECK(truth) \
+    do {                  \
+        if (!(truth)) {   \
+            abort();      \
+        }                 \
+    } while (0)
 
 #endif

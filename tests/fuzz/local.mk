@@ -10,6 +10,7 @@
 # file, named in EXTRA_DIST.
 
 if WITH_FUZZER
+AM_CFLAGS += -fsanitize=fuzzer-no-link
 FUZZ_MAIN =
 FUZZ_LINK = $(AM_LDFLAGS) -fsanitize=fuzzer
 EXTRA_PROGRAMS += $(FUZZ_TARGETS)
@@ -19,23 +20,49 @@ FUZZ_LINK = $(AM_LDFLAGS)
 check_PROGRAMS += $(FUZZ_TARGETS)
 endif
 
-FUZZ_TARGETS = tests/fuzz/fuzz_config
+FUZZ_TARGETS = tests/fuzz/fuzz_chat
+tests_fuzz_fuzz_chat_SOURCES = tests/fuzz/fuzz_chat.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_chat_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_chat_LDADD = $(TEXT_LIBS)
+
+FUZZ_TARGETS += tests/fuzz/fuzz_config
 tests_fuzz_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_config_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_config_LDADD = $(MODEL_LIBS)
+
+FUZZ_TARGETS += tests/fuzz/fuzz_parse
+tests_fuzz_fuzz_parse_SOURCES = tests/fuzz/fuzz_parse.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_parse_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_parse_LDADD = $(TEXT_LIBS)
 
 FUZZ_TARGETS += tests/fuzz/fuzz_safetensors
 tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_safetensors_LDADD = $(MODEL_LIBS)
 
+FUZZ_TARGETS += tests/fuzz/fuzz_tokenizer
+tests_fuzz_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_tokenizer_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_tokenizer_LDADD = $(TEXT_LIBS)
+
 noinst_HEADERS += tests/fuzz/fuzz.h
 EXTRA_DIST += tests/fuzz/replay.c \
+	tests/fuzz/corpus/chat/every-form \
+	tests/fuzz/corpus/chat/refused \
+	tests/fuzz/corpus/chat/tools \
 	tests/fuzz/corpus/config/dense-short-lists \
 	tests/fuzz/corpus/config/flat-fp8 \
 	tests/fuzz/corpus/config/nested-mxfp4 \
+	tests/fuzz/corpus/parse/calls \
+	tests/fuzz/corpus/parse/raw \
+	tests/fuzz/corpus/parse/stops \
+	tests/fuzz/corpus/parse/think \
 	tests/fuzz/corpus/safetensors/empty \
 	tests/fuzz/corpus/safetensors/lfs \
 	tests/fuzz/corpus/safetensors/odd \
 	tests/fuzz/corpus/safetensors/overlap \
-	tests/fuzz/corpus/safetensors/two
+	tests/fuzz/corpus/safetensors/two \
+	tests/fuzz/corpus/tokenizer/bytes.json \
+	tests/fuzz/corpus/tokenizer/empty-key.json \
+	tests/fuzz/corpus/tokenizer/refused.json \
+	tests/fuzz/corpus/tokenizer/splits.json
