@@ -17,3 +17,8 @@ bench: all $(BENCH)
 	    esac || exit 1; \
 	done
 .PHONY: bench
+
+BENCH += tests/bench/bench_tokenizer
+EXTRA_PROGRAMS += tests/bench/bench_tokenizer
+tests_bench_bench_tokenizer_LDADD = $(TEXT_LIBS)
+CLEANFILES += tests/bench/bench_tokenizer$(EXEEXT)
