@@ -33,3 +33,4 @@ tests_client_test_client_io_LDADD = client/libstepclient.la client/libwire.la \
 check_PROGRAMS += tests/client/test_client_request
 tests_client_test_client_request_LDADD = client/libstepclient.la \
 	client/libwire.la $(TEST_LIBS)
+TEST_THREADS += tests/client/test_client

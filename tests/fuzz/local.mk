@@ -45,6 +45,12 @@ tests_fuzz_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_tokenizer_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_tokenizer_LDADD = $(TEXT_LIBS)
 
+FUZZ_TARGETS += tests/fuzz/fuzz_wire
+tests_fuzz_fuzz_wire_SOURCES = tests/fuzz/fuzz_wire.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_wire_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+tests_fuzz_fuzz_wire_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_wire_LDADD = client/libwire.la
+
 noinst_HEADERS += tests/fuzz/fuzz.h
 EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/chat/every-form \
@@ -65,4 +71,32 @@ EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/tokenizer/bytes.json \
 	tests/fuzz/corpus/tokenizer/empty-key.json \
 	tests/fuzz/corpus/tokenizer/refused.json \
-	tests/fuzz/corpus/tokenizer/splits.json
+	tests/fuzz/corpus/tokenizer/splits.json \
+	tests/fuzz/corpus/wire/event-delta \
+	tests/fuzz/corpus/wire/event-done \
+	tests/fuzz/corpus/wire/event-error \
+	tests/fuzz/corpus/wire/event-hello \
+	tests/fuzz/corpus/wire/event-part \
+	tests/fuzz/corpus/wire/json-bad \
+	tests/fuzz/corpus/wire/json-deep \
+	tests/fuzz/corpus/wire/json-duplicate \
+	tests/fuzz/corpus/wire/json-values \
+	tests/fuzz/corpus/wire/request-bomb \
+	tests/fuzz/corpus/wire/request-cancel \
+	tests/fuzz/corpus/wire/request-cancel-job \
+	tests/fuzz/corpus/wire/request-chat \
+	tests/fuzz/corpus/wire/request-complete \
+	tests/fuzz/corpus/wire/request-deep \
+	tests/fuzz/corpus/wire/request-detokenize \
+	tests/fuzz/corpus/wire/request-duplicate \
+	tests/fuzz/corpus/wire/request-ext \
+	tests/fuzz/corpus/wire/request-forms \
+	tests/fuzz/corpus/wire/request-hello \
+	tests/fuzz/corpus/wire/request-later \
+	tests/fuzz/corpus/wire/request-many-keys \
+	tests/fuzz/corpus/wire/request-nan \
+	tests/fuzz/corpus/wire/request-render \
+	tests/fuzz/corpus/wire/request-status \
+	tests/fuzz/corpus/wire/request-tokenize \
+	tests/fuzz/corpus/wire/request-too-deep \
+	tests/fuzz/corpus/wire/request-utf8
