@@ -24,6 +24,7 @@ int pyjson_parse(const char *what, const char *text, size_t n, size_t flags,
         return 0;
     }
     switch (json_error_code(&error)) {
+    case json_error_unknown: /* nothing is said against the text */
     case json_error_out_of_memory:
         return why_set(why, -ENOMEM, "out of memory");
     case json_error_duplicate_key:
