@@ -153,7 +153,7 @@ const struct conf_key *conf_keys(int *ret_n)
     return table;
 }
 
-/* ---- one load ------------------------------------------------------------ */
+/* ---- one load ----------------------------------------------------------- */
 
 struct load {
     struct conf conf;
@@ -248,8 +248,7 @@ static void tell_keys(struct load *l)
     problem(l, "the keys are: %s", text);
 }
 
-/* ---- files ----------------------------------------------------------------
- */
+/* ---- files -------------------------------------------------------------- */
 
 /* inih's reader: one line, which inih may keep whole. Lines that inih would
  * misread are reported here and handed on empty. */
@@ -395,8 +394,7 @@ static void read_folder(struct load *l, const char *file)
     free(list);
 }
 
-/* ---- all of it -------------------------------------------------------------
- */
+/* ---- all of it ---------------------------------------------------------- */
 
 static void read_set(struct load *l, const char *set)
 {

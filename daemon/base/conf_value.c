@@ -115,7 +115,7 @@ static int parse_choice(const char *text, const char *const *choices)
     return -EINVAL;
 }
 
-/* ---- users and groups ---------------------------------------------------- */
+/* ---- users and groups --------------------------------------------------- */
 
 /* A number, or a name that the host knows. The *_r functions want a buffer
  * of unknown size: it doubles while they say ERANGE. */
@@ -185,8 +185,7 @@ static int parse_ids(const char *text, bool group, struct conf_ids *ret,
     return 0;
 }
 
-/* ---- any value --------------------------------------------------------------
- */
+/* ---- any value ---------------------------------------------------------- */
 
 static int set_text(char **field_p, const char *text, char *why, size_t n_why)
 {
@@ -293,8 +292,7 @@ void conf_value_clear(struct conf *c, const struct conf_key *key)
     }
 }
 
-/* ---- what may stand there
- * ------------------------------------------------------ */
+/* ---- what may stand there ----------------------------------------------- */
 
 /* "64K", "1G": as a person would write it. */
 static void put_bytes(char *buf, size_t n, double bytes)

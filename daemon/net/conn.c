@@ -34,8 +34,7 @@
 
 #define IN_SLACK CONN_READ_BYTES /* a read may hold the next frame's start */
 
-/* ---- the shared part
- * --------------------------------------------------------- */
+/* ---- the shared part ---------------------------------------------------- */
 
 static void conn_destroy(struct conn *c)
 {
@@ -99,8 +98,7 @@ void conn_host_finish(struct conn_host *h)
     }
 }
 
-/* ---- ends
- * ---------------------------------------------------------------------- */
+/* ---- ends --------------------------------------------------------------- */
 
 static void leave_open(struct conn *c)
 {
@@ -183,8 +181,7 @@ static void linger(struct conn *c)
     ev_timer_start(c->host->loop, &c->linger_timer);
 }
 
-/* ---- input
- * ----------------------------------------------------------------------- */
+/* ---- input -------------------------------------------------------------- */
 
 static uint32_t frame_limit(const struct conn *c)
 {
@@ -309,8 +306,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int revents)
     }
 }
 
-/* ---- output
- * ------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------- */
 
 /* After each change of out.n. Going down, half a limit is waited for, so that
  * a connection near a limit does not flap. */
@@ -416,8 +412,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int revents)
     conn_flush(w->data);
 }
 
-/* ---- the beginning
- * --------------------------------------------------------------------- */
+/* ---- the beginning ------------------------------------------------------ */
 
 struct conn *conn_create(struct conn_host *h, int fd, const struct peer *peer,
                          uint64_t id)

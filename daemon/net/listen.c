@@ -57,8 +57,7 @@ int listen_inherit(struct listener *l, int fd)
     return 0;
 }
 
-/* ---- a socket of our own ----------------------------------------------------
- */
+/* ---- a socket of our own ------------------------------------------------ */
 
 static int say(char *why, size_t n_why, int r, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -234,8 +233,7 @@ int listen_bind(struct listener *l, const char *path, mode_t mode, gid_t gid,
     return r;
 }
 
-/* ---- accepting
- * ---------------------------------------------------------------- */
+/* ---- accepting ---------------------------------------------------------- */
 
 static void pause_accept(struct listener *l)
 {

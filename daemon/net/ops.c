@@ -33,8 +33,7 @@ struct op_row {
     enum right right;
 };
 
-/* ---- talk about the connection itself
- * -------------------------------------------- */
+/* ---- talk about the connection itself ----------------------------------- */
 
 static void op_hello(struct server *s, struct conn *c,
                      const struct wire_request *r)
@@ -92,9 +91,7 @@ static void op_describe(struct server *s, struct conn *c,
     server_send(s, c);
 }
 
-/* ---- jobs
- * ----------------------------------------------------------------------------
- */
+/* ---- jobs --------------------------------------------------------------- */
 
 /* Whether the engine is there for new work; answers where it is not. */
 static bool is_open(struct server *s, struct conn *c,
@@ -193,8 +190,7 @@ static void op_cancel(struct server *s, struct conn *c,
     server_send(s, c);
 }
 
-/* ---- administration
- * --------------------------------------------------------------------- */
+/* ---- administration ----------------------------------------------------- */
 
 static void op_drain(struct server *s, struct conn *c,
                      const struct wire_request *r)
@@ -216,9 +212,7 @@ static void op_later(struct server *s, struct conn *c,
                  "%s is not supported yet", wire_op_name(r->op));
 }
 
-/* ---- the table
- * ------------------------------------------------------------------------------
- */
+/* ---- the table ---------------------------------------------------------- */
 
 static const struct op_row rows[WIRE_N_OPS] = {
     [WIRE_HELLO] = {op_hello, RIGHT_ANY},

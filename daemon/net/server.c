@@ -44,8 +44,7 @@ uint64_t server_now_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* ---- answers
- * ------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------ */
 
 /* Empty, and small again after a long result. */
 static void reset_scratch(struct server *s)
@@ -101,8 +100,7 @@ static void log_refusal(struct server *s, uint32_t uid, int code,
     log_warn("uid=%u refused: %s (%s)", uid, wire_code_name(code), what);
 }
 
-/* ---- frames of a connection
- * ------------------------------------------------------- */
+/* ---- frames of a connection --------------------------------------------- */
 
 /* An id that is in flight must not seem to end by an error about another
  * request. */
@@ -191,8 +189,7 @@ static const struct conn_ops conn_ops = {
     .swept = on_swept,
 };
 
-/* ---- new connections
- * ------------------------------------------------------------------ */
+/* ---- new connections ---------------------------------------------------- */
 
 /* Where not even a struct conn is made: one error frame into the socket's
  * empty buffer, and gone. */
@@ -280,8 +277,7 @@ void server_accept(struct server *s, struct listener *l)
     listen_start(l, s->loop, on_accept, s);
 }
 
-/* ---- events of the engine
- * ----------------------------------------------------------------- */
+/* ---- events of the engine ----------------------------------------------- */
 
 /* One line a request. Numbers and words of ours only, never text. */
 static void log_end(const struct flight *f, const struct event *e)
@@ -362,9 +358,7 @@ void server_wake(void *server)
     ev_async_send(s->loop, &s->wake);
 }
 
-/* ---- the whole
- * -----------------------------------------------------------------------------
- */
+/* ---- the whole ---------------------------------------------------------- */
 
 /* The name that clients see: the configured one, or the folder's last. */
 static void name_model(struct server *s)

@@ -50,8 +50,7 @@ const char *status_state(const struct server *s)
     return state_name(s, &st);
 }
 
-/* ---- the process
- * -------------------------------------------------------------- */
+/* ---- the process -------------------------------------------------------- */
 
 static uint64_t resident_bytes(void)
 {
@@ -82,8 +81,7 @@ static uint64_t open_fds(void)
     return n > 3 ? n - 3 : 0; /* ".", ".." and this folder itself */
 }
 
-/* ---- status
- * ---------------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------- */
 
 static void put_model(struct wire_map *m, const struct engine_status *st)
 {
@@ -227,8 +225,7 @@ void status_op(struct server *s, struct conn *c, const struct wire_request *r)
     server_send(s, c);
 }
 
-/* ---- metrics
- * ----------------------------------------------------------------------- */
+/* ---- metrics ------------------------------------------------------------ */
 
 /* One family: its help and type, then rows. */
 static void family(FILE *f, const char *name, const char *type,

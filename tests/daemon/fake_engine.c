@@ -117,8 +117,7 @@ void engine_release(struct engine *e, int n)
     (void)n;
 }
 
-/* ---- the test's side ------------------------------------------------------
- */
+/* ---- the test's side ---------------------------------------------------- */
 
 int fake_running(const struct engine *e)
 {

@@ -114,8 +114,7 @@ static inline const char *bench_log(struct bench *b)
     return text;
 }
 
-/* ---- clients --------------------------------------------------------------
- */
+/* ---- clients ------------------------------------------------------------ */
 
 /* A connected client that has said nothing yet. */
 static inline void client_connect(struct bench *b, struct client *c)

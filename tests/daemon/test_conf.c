@@ -348,8 +348,7 @@ static void test_named_file_must_exist(void **state)
     conf_report_finish(&rep);
 }
 
-/* ---- etc/stepd.conf against the table -------------------------------------
- */
+/* ---- etc/stepd.conf against the table ----------------------------------- */
 
 /* The comment block that stands right above a line, joined to one line. */
 static void comment_above(char lines[][512], int at, char *ret, size_t n)

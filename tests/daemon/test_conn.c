@@ -42,8 +42,22 @@ static int setup_small(void **state)
     return 0;
 }
 
-/* ---- frames
- * ------------------------------------------------------------------ */
+/* Small limits and all the time of the world. */
+static int setup_patient(void **state)
+{
+    static const char *const set[] = {
+        "max_output_soft=8K",
+        "max_output_hard=16K",
+        "slow_client_timeout=1h",
+        NULL,
+    };
+
+    (void)state;
+    bench_start(b, set);
+    return 0;
+}
+
+/* ---- frames ------------------------------------------------------------- */
 
 static void test_one_byte_at_a_time(void **state)
 {
@@ -243,8 +257,7 @@ static void test_silence_before_hello_dies_of_time(void **state)
     client_close(&c);
 }
 
-/* ---- ends
- * --------------------------------------------------------------------- */
+/* ---- ends --------------------------------------------------------------- */
 
 static void test_end_of_file_is_gone(void **state)
 {
@@ -321,8 +334,7 @@ static void test_an_error_is_readable_while_sending(void **state)
     client_close(&c);
 }
 
-/* ---- slow readers
- * --------------------------------------------------------------- */
+/* ---- slow readers ------------------------------------------------------- */
 
 /* A client whose socket holds almost nothing. */
 static void slow_open(struct client *c)

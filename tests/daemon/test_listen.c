@@ -352,8 +352,7 @@ static void test_inherited_socket_outlives_us(void **state)
     listen_close(&unit);
 }
 
-/* ---- accepting
- * ----------------------------------------------------------------- */
+/* ---- accepting ---------------------------------------------------------- */
 
 struct seen {
     int fd[64];

@@ -64,8 +64,7 @@ static void test_wait_ends_with_the_time(void **state)
     mbox_destroy(m);
 }
 
-/* ---- threads ----------------------------------------------------------------
- */
+/* ---- threads ------------------------------------------------------------ */
 
 #define N_PUSHERS 4
 #define N_POPPERS 3

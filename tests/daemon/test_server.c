@@ -47,8 +47,7 @@ static int teardown(void **state)
 #define ERROR(id, code) \
     "{\"id\": " id ", \"event\": \"error\", \"code\": \"" code "\""
 
-/* ---- hello -----------------------------------------------------------------
- */
+/* ---- hello -------------------------------------------------------------- */
 
 static void test_hello_reports_limits_and_name(void **state)
 {
@@ -168,8 +167,7 @@ static void test_a_bad_request_leaves_the_connection(void **state)
     client_close(&c);
 }
 
-/* ---- jobs
- * -------------------------------------------------------------------- */
+/* ---- jobs --------------------------------------------------------------- */
 
 static void test_an_answer_from_accepted_to_done(void **state)
 {
@@ -333,8 +331,7 @@ static void test_events_of_unknown_jobs_are_dropped(void **state)
     client_close(&c);
 }
 
-/* ---- limits
- * ------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------- */
 
 static void test_in_flight_limits(void **state)
 {
@@ -455,8 +452,7 @@ static void test_engine_refusals(void **state)
     client_close(&c);
 }
 
-/* ---- while loading
- * -------------------------------------------------------------- */
+/* ---- while loading ------------------------------------------------------ */
 
 static void test_while_loading_the_rest_is_answered(void **state)
 {
@@ -493,8 +489,7 @@ static void test_while_loading_the_rest_is_answered(void **state)
     client_close(&c);
 }
 
-/* ---- cancel
- * --------------------------------------------------------------------- */
+/* ---- cancel ------------------------------------------------------------- */
 
 static void test_cancel_by_target_and_by_job(void **state)
 {
@@ -530,8 +525,7 @@ static void test_cancel_by_target_and_by_job(void **state)
     client_close(&other);
 }
 
-/* ---- rights
- * ------------------------------------------------------------------------ */
+/* ---- rights ------------------------------------------------------------- */
 
 /* The next connection counts as that of somebody else. */
 static void open_as(struct client *c, struct peer peer)
@@ -640,8 +634,7 @@ static void fr_78_denied_is_a_typed_reply(void **state)
     b->conf.allow_users = before;
 }
 
-/* ---- drain
- * -------------------------------------------------------------------------- */
+/* ---- drain -------------------------------------------------------------- */
 
 static void test_drain_by_an_admin(void **state)
 {
@@ -687,8 +680,7 @@ static void test_a_stop_refuses_new_work_and_waits_for_the_old(void **state)
     client_close(&c);
 }
 
-/* ---- status and metrics
- * ---------------------------------------------------------------- */
+/* ---- status and metrics ------------------------------------------------- */
 
 static void test_status_counts_connections_and_jobs(void **state)
 {
