@@ -96,9 +96,17 @@ tests_daemon_test_deliver_SOURCES = tests/daemon/test_deliver.c \
 	tests/daemon/answers.h
 tests_daemon_test_deliver_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_engine
-tests_daemon_test_engine_SOURCES = tests/daemon/test_engine.c $(SCHED_FAKE)
+tests_daemon_test_engine_SOURCES = tests/daemon/test_engine.c \
+	tests/daemon/engine_rig.h $(SCHED_FAKE)
 tests_daemon_test_engine_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 TEST_THREADS += tests/daemon/test_engine
+# And this one over the real thing.
+check_PROGRAMS += tests/daemon/test_engine_tiny
+tests_daemon_test_engine_tiny_SOURCES = tests/daemon/test_engine_tiny.c \
+	tests/daemon/engine_rig.h tests/daemon/answers.h
+tests_daemon_test_engine_tiny_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_engine_tiny_LDADD = $(SCHED_LIBS) $(TEST_LIBS)
+TEST_THREADS += tests/daemon/test_engine_tiny
 check_PROGRAMS += tests/daemon/test_prep
 tests_daemon_test_prep_SOURCES = tests/daemon/test_prep.c \
 	tests/daemon/answers.h
