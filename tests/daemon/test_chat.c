@@ -170,6 +170,26 @@ static void test_prompt_ids_of_step_tiny(void **state)
     json_decref(root);
 }
 
+/* The vector of model-spec 6.2; the published folder of the test has no BOS. */
+static void test_prompt_ids_of_the_published_tokenizer(void **state)
+{
+    static const int32_t expected[] = {128006, 5265, 201,   19923, 128007, 201,
+                                       128006, 624,  15059, 201,   128798, 201};
+    struct tokenizer *real = text_real();
+    struct chat_prompt p = render("[{\"role\":\"user\",\"content\":\"Hello\"}]",
+                                  NULL, NULL, true, true);
+    int32_t *ids;
+    int n;
+
+    (void)state;
+    assert_int_equal(chat_tokenize(real, &p, 100, &ids, &n), 0);
+    assert_int_equal(n, 12);
+    assert_memory_equal(ids, expected, sizeof(expected));
+    free(ids);
+    chat_prompt_finish(&p);
+    tokenizer_destroy(real);
+}
+
 /* ---- the parts that no golden shows ------------------------------------ */
 
 static void check(const char *messages, bool thinking, bool generate,
@@ -545,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_published_goldens),
         cmocka_unit_test(test_random_conversations_as_the_published_template),
         cmocka_unit_test(test_prompt_ids_of_step_tiny),
+        cmocka_unit_test(test_prompt_ids_of_the_published_tokenizer),
         cmocka_unit_test(test_without_thinking_no_turn_has_a_block),
         cmocka_unit_test(test_roles_the_template_does_not_know),
         cmocka_unit_test(test_content_absent_is_empty),
