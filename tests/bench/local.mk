@@ -7,6 +7,10 @@
 
 BENCH =
 
+EXTRA_PROGRAMS += tests/bench/bench_daemon
+tests_bench_bench_daemon_LDADD = client/libstepclient.la
+BENCH += tests/bench/bench_daemon
+
 bench: all $(BENCH)
 	@for b in $(BENCH); do \
 	    test -f $$b || b=$(srcdir)/$$b; \

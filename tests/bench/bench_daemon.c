@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+/*
+ * The whole service, measured from outside: starts a private stepd on a
+ * checkpoint (default: the bundled step-tiny), and prints time to READY,
+ * memory, prefill and decode tokens/s at several numbers of streams, and what
+ * the socket adds to a token.
+ *
+ * Greedy requests with ids asked for, so that each token is seen when it comes.
+ * Prefill is timed by the daemon (timings.prefill_ms), decode by both sides:
+ * the difference, a token, is what socket, protocol and library cost. Several
+ * rounds, medians. Asserts nothing.
+ *
+ *     bench_daemon [STEPD [MODEL]]
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "tests/paths.h"
+
+#define ROUNDS 5
+#define MAX_STREAMS 16
+#define PROMPT_WORDS 220
+#define ANSWER 96
+
+struct stream {
+    double first_ms, last_ms; /* when the client saw tokens come */
+    double prefill_ms, decode_ms;
+    double at[ANSWER + 1]; /* when each token came */
+    int n_at;
+    int64_t prompt, answer;
+    int done, failed;
+};
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof(*v), by_value);
+    return v[n / 2];
+}
+
+static void die(const char *what, int code)
+{
+    fprintf(stderr, "bench_daemon: %s: %s\n", what, step_strerror(code));
+    exit(1);
+}
+
+static pid_t start(const char *stepd, const char *model, const char *sock)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+        dup2(null, STDERR_FILENO);
+        execl(stepd, stepd, "--config", "/dev/null", "--model", model,
+              "--socket", sock, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* Connects and asks until the daemon says that it is ready. */
+static struct step_client *ready(const char *sock)
+{
+    struct timespec pause = {0, 2000000};
+    struct step_client *c = NULL;
+    struct step_request *r;
+    int err = step_client_create(&c);
+
+    for (int i = 0; err == 0 && i < 5000; i++) {
+        err = step_client_connect(c, sock);
+        if (err == 0) {
+            break;
+        }
+        err = 0;
+        nanosleep(&pause, NULL);
+    }
+    /* A generate waits in the queue while the model loads. */
+    step_request_create(&r, "generate");
+    step_request_set_str(r, "prompt", STEP_STR("a"));
+    step_request_set_int(r, "max_tokens", 1);
+    err = step_client_call(c, r, NULL, NULL);
+    step_request_destroy(r);
+    if (err < 0) {
+        die("no answer", err);
+    }
+    return c;
+}
+
+static double memory_mib(pid_t pid, const char *field)
+{
+    char path[64], line[256];
+    double kib = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        if (strncmp(line, field, strlen(field)) == 0) {
+            kib = atof(line + strlen(field) + 1);
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return kib / 1024;
+}
+
+static void submit(struct step_client *c, struct stream *s, int seed)
+{
+    char prompt[PROMPT_WORDS * 12];
+    struct step_request *r;
+    size_t n = 0;
+    int err;
+
+    for (int i = 0; i < PROMPT_WORDS; i++) {
+        n += (size_t)snprintf(prompt + n, sizeof(prompt) - n, "%d apples, ",
+                              (i * 7 + seed * 13) % 97);
+    }
+    step_request_create(&r, "generate");
+    step_request_set_str(r, "prompt", prompt, n);
+    step_request_set_int(r, "max_tokens", ANSWER);
+    step_request_set_real(r, "temperature", 1);
+    step_request_set_int(r, "seed", seed);
+    step_request_set_int(r, "drafts", 0);
+    step_request_set_bool(r, "want_ids", true);
+    err = step_client_submit(c, r, s, NULL);
+    step_request_destroy(r);
+    if (err < 0) {
+        die("submit", err);
+    }
+}
+
+static void take(const struct step_event *e)
+{
+    struct stream *s = step_event_userdata(e);
+    size_t ids;
+
+    switch (step_event_type(e)) {
+    case STEP_EVENT_DELTA:
+        if (step_event_get_count(e, "ids", &ids) == 0 && ids > 0) {
+            s->last_ms = now_ms();
+            if (s->first_ms == 0) {
+                s->first_ms = s->last_ms;
+            }
+            while (ids-- > 0 && s->n_at <= ANSWER) {
+                s->at[s->n_at++] = s->last_ms;
+            }
+        }
+        break;
+    case STEP_EVENT_DONE:
+        step_event_get_int(e, "usage.prompt_tokens", &s->prompt);
+        step_event_get_int(e, "usage.completion_tokens", &s->answer);
+        step_event_get_real(e, "timings.prefill_ms", &s->prefill_ms);
+        step_event_get_real(e, "timings.decode_ms", &s->decode_ms);
+        s->done = 1;
+        break;
+    case STEP_EVENT_ERROR:
+        s->failed = s->done = 1;
+        break;
+    default:
+        break;
+    }
+}
+
+/* One round of n streams at once; adds a line's figures. */
+static void run(struct step_client *c, int n, int round, double *prefill,
+                double *decode, double *added_us)
+{
+    struct stream s[MAX_STREAMS] = {0};
+    const struct step_event *e;
+    double first = 0, last = 0, extra = 0;
+    int64_t prompt = 0, together = 0;
+    double prefill_ms = 0;
+    int left = n;
+
+    for (int i = 0; i < n; i++) {
+        submit(c, &s[i], 1 + i + round * MAX_STREAMS);
+    }
+    while (left > 0) {
+        while ((e = step_client_next(c)) != NULL) {
+            struct stream *of = step_event_userdata(e);
+
+            take(e);
+            left -= of->done;
+        }
+        if (left > 0 && step_client_wait(c, -1) < 0) {
+            die("wait", STEP_E_DISCONNECTED);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        double wall = s[i].last_ms - s[i].first_ms;
+
+        if (s[i].failed || s[i].answer < 2) {
+            die("a stream failed", STEP_E_INTERNAL);
+        }
+        first = i == 0 || s[i].first_ms > first ? s[i].first_ms : first;
+        last = s[i].last_ms > last ? s[i].last_ms : last;
+        prompt += s[i].prompt;
+        prefill_ms =
+            s[i].prefill_ms > prefill_ms ? s[i].prefill_ms : prefill_ms;
+        extra += (wall - s[i].decode_ms) / (double)(s[i].answer - 1);
+    }
+    /* Decode: tokens that came once all streams had started. */
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < s[i].n_at; j++) {
+            together += s[i].at[j] > first;
+        }
+    }
+    prefill[round] = (double)prompt / prefill_ms * 1e3;
+    decode[round] = (double)together / (last - first) * 1e3;
+    added_us[round] = extra / n * 1e3;
+}
+
+int main(int argc, char **argv)
+{
+    const char *stepd = argc > 1 ? argv[1] : TEST_BUILDDIR "/daemon/stepd";
+    const char *model =
+        argc > 2 ? argv[2] : TEST_SRCDIR "/tests/data/step-tiny";
+    static const int streams[] = {1, 4, 16};
+    char dir[] = "/tmp/bench_daemon.XXXXXX", sock[sizeof(dir) + 8];
+    struct step_client *c;
+    double t0, up;
+    pid_t pid;
+    int status;
+
+    if (mkdtemp(dir) == NULL) {
+        perror("bench_daemon: mkdtemp");
+        return 1;
+    }
+    snprintf(sock, sizeof(sock), "%s/s", dir);
+    t0 = now_ms();
+    pid = start(stepd, model, sock);
+    c = ready(sock);
+    up = now_ms() - t0;
+    printf("start to first answer  %8.1f ms\n", up);
+    printf("memory after load      %8.1f MiB resident (%.1f anonymous)\n",
+           memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
+    printf("%8s %16s %16s %22s\n", "streams", "prefill tok/s", "decode tok/s",
+           "socket adds us/token");
+    for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++) {
+        double prefill[ROUNDS], decode[ROUNDS], added[ROUNDS];
+
+        for (int round = 0; round < ROUNDS; round++) {
+            run(c, streams[i], round, prefill, decode, added);
+        }
+        printf("%8d %16.0f %16.0f %22.1f\n", streams[i],
+               median(prefill, ROUNDS), median(decode, ROUNDS),
+               median(added, ROUNDS));
+    }
+    printf("memory at the end      %8.1f MiB resident (%.1f anonymous)\n",
+           memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
+    step_client_destroy(c);
+    kill(pid, SIGTERM);
+    waitpid(pid, &status, 0);
+    rmdir(dir);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+}
