@@ -162,6 +162,11 @@ SCHED_LIBS = daemon/libsched.a daemon/libtext.a $(PCRE2_LIBS) $(MODEL_LIBS)
 NET_LIBS = daemon/libnet.a client/libwire.la $(EV_LIBS) $(SCHED_LIBS)
 
 sbin_PROGRAMS += daemon/stepd
-daemon_stepd_SOURCES = daemon/main.c
+daemon_stepd_SOURCES = \
+	daemon/check.c \
+	daemon/check.h \
+	daemon/main.c \
+	daemon/options.c \
+	daemon/options.h
 daemon_stepd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 daemon_stepd_LDADD = $(NET_LIBS)

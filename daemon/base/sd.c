@@ -101,9 +101,14 @@ int sd_say_ready(void)
     return notify("READY=1");
 }
 
-int sd_say_stopping(void)
+int sd_say_stopping(uint64_t extend_ms)
 {
-    return notify("STOPPING=1");
+    char line[96];
+
+    (void)snprintf(line, sizeof(line),
+                   "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+                   (unsigned long long)extend_ms * 1000);
+    return notify(line);
 }
 
 int sd_say_watchdog(void)

@@ -21,7 +21,8 @@ bool sd_built(void);
  * > 0 sent, 0 nobody listens, -errno. */
 int sd_say_status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int sd_say_ready(void);    /* READY=1; the caller says it once */
-int sd_say_stopping(void); /* STOPPING=1 */
+/* STOPPING=1; the stop may take so long. */
+int sd_say_stopping(uint64_t extend_ms);
 int sd_say_watchdog(void); /* WATCHDOG=1 */
 
 /* The heartbeat of a start that takes long: EXTEND_TIMEOUT_USEC while work

@@ -15,8 +15,6 @@
 #include "daemon/net/ops.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "config.h"
 #include "daemon/base/conf.h"
@@ -157,8 +155,8 @@ static void op_job(struct server *s, struct conn *c,
         server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
                      "the queue is full");
     } else if (is_open(s, c, r)) { /* else it has just changed, and is told */
-        server_error(s, c, r->id, WIRE_E_UNAVAILABLE, NULL, 0,
-                     "the engine takes no work: %s", strerror(-code));
+        server_error(s, c, r->id, WIRE_E_DRAINING, NULL, 0,
+                     "no new work is taken");
     }
 }
 

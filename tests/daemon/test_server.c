@@ -439,7 +439,7 @@ static void test_engine_refusals(void **state)
                 "\"retry_ms\": 1000}");
     b->engine->submit_error = -ESHUTDOWN;
     client_say(b, &c, GENERATE("5"));
-    expect_like(b, &c, ERROR("5", "unavailable"));
+    expect_like(b, &c, ERROR("5", "draining"));
     b->engine->submit_error = 0;
     fake_state(b->engine, ENGINE_FAILED);
     strcpy(b->engine->status.cause, "shard 3 is truncated");

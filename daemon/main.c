@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * stepd: the order in which it starts and stops. The program's table of
+ * contents:
+ *
+ *   start   options (command line, base/conf), the process itself; net/listen
+ *           (accepting before the first weight byte), net/server, sched/engine
+ *           (which loads the model in the background), the loop. READY=1 once
+ *           the engine has proved itself.
+ *   stop    SIGTERM or SIGINT: no new connections and no new work, what runs
+ *           goes on for drain_timeout; then, or at a second signal, the engine
+ *           ends it, the last events are sent, and everything goes in reverse.
+ *
+ * Who owns what, on which thread:
+ *
+ *   struct conn   made by net/server   I/O thread    swept at the loop's end
+ *   struct job    net/request          I/O -> prep -> engine, which frees it
+ *   struct event  sched/               engine, prep -> I/O, which frees it
+ *   weights, KV   model/               engine thread
+ *
+ * This file runs on the I/O thread. The invariant: whatever happens to the
+ * engine, the loop goes on turning until everybody has been told.
+ */
+
+#include <errno.h>
+#include <ev.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "daemon/base/conf.h"
+#include "daemon/base/die.h"
+#include "daemon/base/log.h"
+#include "daemon/base/sd.h"
+#include "daemon/check.h"
+#include "daemon/model/model.h"
+#include "daemon/net/listen.h"
+#include "daemon/net/server.h"
+#include "daemon/options.h"
+#include "daemon/sched/engine.h"
+
+#define FLUSH_S 2.0 /* for the last events to leave at the end */
+#define GIB ((double)(1 << 30))
+
+struct daemon {
+    struct conf conf;
+    struct ev_loop *loop;
+    struct listener listener;
+    struct server *server;
+    struct engine *engine;
+    enum engine_state seen; /* the engine's state that was told last */
+    bool stopping, over;
+    int status; /* what main returns */
+    uint64_t started_us;
+    ev_signal term, intr, hup, usr1, usr2;
+    ev_timer beat, drain_over, watchdog;
+    ev_prepare turn;
+    struct sd_beat sd_beat;
+    uint64_t watched; /* the engine's counter at the last watchdog */
+};
+
+/* ---- the process itself -------------------------------------------------- */
+
+/* Better this process than the host: never below what the unit set. */
+static void offer_to_oom_killer(int adj)
+{
+    FILE *f = fopen("/proc/self/oom_score_adj", "r+e");
+    int now;
+
+    if (f == NULL) {
+        return;
+    }
+    if (fscanf(f, "%d", &now) == 1 && now < adj) {
+        rewind(f);
+        (void)fprintf(f, "%d", adj);
+    }
+    if (fclose(f) != 0) {
+        log_warn("oom_score_adj stays as it is: %s", strerror(errno));
+    }
+}
+
+static void prepare_process(const struct conf *c)
+{
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)umask(0077);
+    offer_to_oom_killer(c->oom_score_adj);
+    /* Prompts and answers are in our memory: no core dump, no debugger of the
+     * same user. After oom_score_adj, which this would close to us, too. */
+    if (!c->log_text && prctl(PR_SET_DUMPABLE, 0) < 0) {
+        log_warn("core dumps stay possible: %s", strerror(errno));
+    }
+}
+
+/* ---- what the service manager hears -------------------------------------- */
+
+/* Bytes that moved towards a model that serves: what the loader counts, and
+ * what the first pass over mapped weights reads in. */
+static uint64_t load_progress(const struct engine_status *st)
+{
+    struct rusage u;
+
+    (void)getrusage(RUSAGE_SELF, &u);
+    return st->load_done + st->layers + (uint64_t)u.ru_majflt +
+           (uint64_t)u.ru_inblock;
+}
+
+static void on_beat(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    struct daemon *d = w->data;
+    struct engine_status st;
+
+    (void)revents;
+    engine_status(d->engine, &st);
+    if (st.state != ENGINE_LOADING) {
+        ev_timer_stop(loop, w);
+        return;
+    }
+    (void)sd_beat(&d->sd_beat, load_progress(&st));
+    (void)sd_say_status("Loading: %.1f of %.1f GiB", (double)st.load_done / GIB,
+                        (double)st.load_total / GIB);
+}
+
+/* The loop is alive, for it runs this; the engine is if it has nothing to do or
+ * its counters moved. */
+static void on_watchdog(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    struct daemon *d = w->data;
+    struct engine_status st;
+    uint64_t now;
+
+    (void)loop;
+    (void)revents;
+    engine_status(d->engine, &st);
+    now = load_progress(&st) + st.row_layers;
+    if ((st.state != ENGINE_LOADING && st.running == 0) || now != d->watched) {
+        (void)sd_say_watchdog();
+    }
+    d->watched = now;
+}
+
+/* ---- the engine's state ---------------------------------------------------
+ */
+
+static void finish(struct daemon *d)
+{
+    d->over = true;
+    ev_break(d->loop, EVBREAK_ALL);
+}
+
+static void on_ready(struct daemon *d, const struct engine_status *st)
+{
+    log_info("ready after %.1f s: %s, %s, max_model_len %d",
+             (double)(server_now_us() - d->started_us) / 1e6,
+             d->server->model_name, st->device, st->max_model_len);
+    (void)sd_say_status("Serving %s", d->server->model_name);
+    (void)sd_say_ready();
+}
+
+/* The load or the device failed. Those who wait have been told by the engine's
+ * events; whoever comes while these leave is told `unavailable`. */
+static void on_failed(struct daemon *d, const struct engine_status *st)
+{
+    d->status = st->exit_code != 0 ? st->exit_code : EX_SOFTWARE;
+    log_error("giving up (status %d): %s", d->status, st->cause);
+    (void)sd_say_status("Failed: %s", st->cause);
+    finish(d);
+}
+
+/* After each wake of the engine. READY is said in one place and once: the
+ * engine goes from LOADING to READY once. */
+static void on_wake(void *ctx)
+{
+    struct daemon *d = ctx;
+    struct engine_status st;
+    enum engine_state before = d->seen;
+
+    engine_status(d->engine, &st);
+    if (st.state == before || d->over) {
+        return;
+    }
+    d->seen = st.state;
+    if (st.state == ENGINE_FAILED) {
+        on_failed(d, &st);
+    } else if (before == ENGINE_LOADING && st.state == ENGINE_READY &&
+               !d->stopping) {
+        on_ready(d, &st);
+    } else if (st.state == ENGINE_DRAINING) {
+        (void)sd_say_status("Draining");
+    } else if (st.state == ENGINE_READY && !d->stopping) {
+        (void)sd_say_status("Serving %s", d->server->model_name);
+    }
+}
+
+static void on_engine_log(void *ctx, int level, const char *line)
+{
+    (void)ctx;
+    log_line(level <= 3   ? LOG_ERROR
+             : level <= 4 ? LOG_WARN
+             : level <= 6 ? LOG_INFO
+                          : LOG_DEBUG,
+             "%s", line);
+}
+
+/* ---- signals ---------------------------------------------------------------
+ */
+
+static void on_drain_over(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    struct daemon *d = w->data;
+
+    (void)loop;
+    (void)revents;
+    log_warn("drain_timeout is over: %d requests are ended",
+             d->server->flights.n);
+    finish(d);
+}
+
+/* While stopping, at each turn of the loop: nothing left to wait for? */
+static void on_turn(struct ev_loop *loop, ev_prepare *w, int revents)
+{
+    struct daemon *d = w->data;
+
+    (void)loop;
+    (void)revents;
+    if (server_is_quiet(d->server)) {
+        finish(d);
+    }
+}
+
+static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
+{
+    struct daemon *d = w->data;
+    struct engine_status st;
+
+    (void)revents;
+    if (d->stopping) {
+        log_warn("second signal: %d requests are ended", d->server->flights.n);
+        finish(d);
+        return;
+    }
+    d->stopping = true;
+    engine_status(d->engine, &st);
+    log_info("stopping: %d requests in flight", d->server->flights.n);
+    (void)sd_say_stopping(d->conf.drain_timeout + 15000);
+    (void)sd_say_status("Stopping: %d requests in flight",
+                        d->server->flights.n);
+    server_drain(d->server);
+    engine_drain(d->engine, true);
+    if (st.state == ENGINE_LOADING) {
+        finish(d); /* what waits would wait for the whole load */
+        return;
+    }
+    ev_prepare_start(loop, &d->turn);
+    ev_timer_set(&d->drain_over, (double)d->conf.drain_timeout / 1e3, 0.);
+    ev_timer_start(loop, &d->drain_over);
+}
+
+static void on_hup(struct ev_loop *loop, ev_signal *w, int revents)
+{
+    (void)loop;
+    (void)w;
+    (void)revents;
+    log_warn("SIGHUP: reload is not supported yet; nothing was changed");
+}
+
+/* test_hold_steps: one held step, or all from now on. */
+static void on_release(struct ev_loop *loop, ev_signal *w, int revents)
+{
+    struct daemon *d = w->data;
+
+    (void)loop;
+    (void)revents;
+    engine_release(d->engine, w->signum == SIGUSR1 ? 1 : 1 << 30);
+}
+
+static void watch_signal(struct daemon *d, ev_signal *w, int signum,
+                         void (*cb)(struct ev_loop *, ev_signal *, int))
+{
+    ev_signal_init(w, cb, signum);
+    w->data = d;
+    ev_signal_start(d->loop, w);
+}
+
+static void start_watching(struct daemon *d)
+{
+    uint64_t usec = sd_watchdog_usec();
+
+    watch_signal(d, &d->term, SIGTERM, on_stop);
+    watch_signal(d, &d->intr, SIGINT, on_stop);
+    watch_signal(d, &d->hup, SIGHUP, on_hup);
+    if (d->conf.test_hold_steps) {
+        watch_signal(d, &d->usr1, SIGUSR1, on_release);
+        watch_signal(d, &d->usr2, SIGUSR2, on_release);
+    }
+    ev_prepare_init(&d->turn, on_turn);
+    ev_timer_init(&d->drain_over, on_drain_over, 0., 0.);
+    ev_timer_init(&d->beat, on_beat, 0., SD_BEAT_MS / 1e3);
+    ev_timer_init(&d->watchdog, on_watchdog, 0., (double)usec / 2e6);
+    d->turn.data = d->drain_over.data = d->beat.data = d->watchdog.data = d;
+    ev_timer_again(d->loop, &d->beat);
+    if (usec > 0) {
+        ev_timer_again(d->loop, &d->watchdog);
+    }
+}
+
+static void stop_watching(struct daemon *d)
+{
+    ev_signal_stop(d->loop, &d->term);
+    ev_signal_stop(d->loop, &d->intr);
+    ev_signal_stop(d->loop, &d->hup);
+    if (d->conf.test_hold_steps) {
+        ev_signal_stop(d->loop, &d->usr1);
+        ev_signal_stop(d->loop, &d->usr2);
+    }
+    ev_prepare_stop(d->loop, &d->turn);
+    ev_timer_stop(d->loop, &d->drain_over);
+    ev_timer_stop(d->loop, &d->beat);
+    ev_timer_stop(d->loop, &d->watchdog);
+}
+
+/* ---- start ------------------------------------------------------------------
+ */
+
+static gid_t group_of(const char *name, int *ret_r)
+{
+    const struct group *g;
+    char *end;
+    unsigned long n;
+
+    *ret_r = 0;
+    if (name[0] == '\0') {
+        return (gid_t)-1;
+    }
+    n = strtoul(name, &end, 10);
+    if (*end == '\0') {
+        return (gid_t)n;
+    }
+    g = getgrnam(name);
+    if (g == NULL) {
+        log_error("socket_group: no group '%s' on this host", name);
+        *ret_r = -ENOENT;
+        return (gid_t)-1;
+    }
+    return g->gr_gid;
+}
+
+/* The service manager's socket, else our own. */
+static int open_listener(struct daemon *d)
+{
+    char why[512];
+    gid_t gid;
+    int fd, r;
+
+    r = sd_listen_fd(&fd);
+    if (r == 0) {
+        r = listen_inherit(&d->listener, fd);
+    }
+    if (r != -ENOENT) {
+        if (r < 0) {
+            log_error("the socket that was handed over: %s", strerror(-r));
+        }
+        return r;
+    }
+    gid = group_of(d->conf.socket_group, &r);
+    if (r == 0) {
+        r = listen_bind(&d->listener, d->conf.socket,
+                        (mode_t)d->conf.socket_mode, gid, why, sizeof(why));
+        if (r < 0) {
+            log_error("%s", why);
+        }
+    }
+    return r;
+}
+
+static int create_engine(struct daemon *d)
+{
+    struct model_conf model = options_model(&d->conf);
+    const struct engine_conf c = {
+        .model = &model,
+        .max_queue = d->conf.max_queue,
+        .max_prompt_tokens = d->conf.max_prompt_tokens,
+        .max_batched_tokens = d->conf.max_batched_tokens,
+        .prefill_chunk = d->conf.prefill_chunk,
+        .step_target_ms = d->conf.step_target_ms,
+        .drafts = model.drafts,
+        .hold_steps = d->conf.test_hold_steps,
+        .wake = server_wake,
+        .log = on_engine_log,
+        .ctx = d->server,
+    };
+    int r = engine_create(&d->engine, &c);
+
+    if (r < 0) {
+        log_error("the engine does not start: %s", strerror(-r));
+    }
+    return r;
+}
+
+/* ---- stop -------------------------------------------------------------------
+ */
+
+static void on_flush_over(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    (void)w;
+    (void)revents;
+    ev_break(loop, EVBREAK_ALL);
+}
+
+/* The engine's last events, and time for them to leave. */
+static void say_goodbye(struct daemon *d)
+{
+    ev_timer limit;
+
+    engine_stop(d->engine);
+    server_pump(d->server);
+    ev_timer_init(&limit, on_flush_over, FLUSH_S, 0.);
+    ev_timer_start(d->loop, &limit);
+    while (!server_flush(d->server) && ev_is_active(&limit)) {
+        ev_run(d->loop, EVRUN_ONCE);
+    }
+    ev_timer_stop(d->loop, &limit);
+}
+
+static int run(struct daemon *d)
+{
+    sigset_t all, before;
+
+    /* Signals are for the loop: the engine's threads inherit that they are
+     * blocked, and one that comes before the loop runs waits for it. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    d->started_us = server_now_us();
+    d->loop = ev_default_loop(EVFLAG_AUTO);
+    if (d->loop == NULL) {
+        log_error("no event loop");
+        return EX_SOFTWARE;
+    }
+    if (open_listener(d) < 0) {
+        return EX_CONFIG;
+    }
+    if (getenv("NOTIFY_SOCKET") != NULL && !sd_built()) {
+        log_warn("built without libsystemd: READY will not be told");
+    }
+    d->status = EX_SOFTWARE;
+    if (server_create(&d->server, d->loop, &d->conf) == 0) {
+        server_accept(d->server, &d->listener);
+        d->server->on_wake = on_wake;
+        d->server->ctx = d;
+        if (create_engine(d) == 0) {
+            server_attach(d->server, d->engine);
+            d->status = EX_OK;
+            log_info("stepd %s: %s", PACKAGE_VERSION, d->conf.model);
+            start_watching(d);
+            (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+            ev_run(d->loop, 0);
+            stop_watching(d);
+            say_goodbye(d);
+        }
+        server_destroy(d->server);
+        engine_destroy(d->engine);
+    }
+    listen_close(&d->listener);
+    ev_loop_destroy(d->loop);
+    log_info("stopped");
+    return d->status;
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = {.seen = ENGINE_LOADING};
+    struct model_conf model;
+    bool check;
+    int status;
+
+    log_init(LOG_INFO);
+    status = options_read(argc, argv, &d.conf, &check);
+    if (status != EX_OK) {
+        return status;
+    }
+    log_set_level((enum log_level)d.conf.log_level);
+    if (check) {
+        model = options_model(&d.conf);
+        status = check_run(&model);
+    } else {
+        prepare_process(&d.conf);
+        status = run(&d);
+    }
+    conf_finish(&d.conf);
+    return status;
+}
