@@ -302,7 +302,7 @@ void client_take_frames(struct step_client *c)
             wire_buf_finish(&c->in);
         }
     }
-    if (c->eof && !client_queue_full(c)) {
+    if (c->eof) {
         finish(c);
     }
 }

@@ -6,7 +6,8 @@
  * say; here only what no key can hold is refused.
  *
  * A request belongs to its caller and is not changed by being submitted. The
- * invariant: a key's buffer holds whole values only.
+ * invariant: where no setter has failed, each key's buffer holds whole values,
+ * and one that has failed keeps the request from being submitted.
  */
 
 #include <errno.h>
@@ -114,21 +115,13 @@ static struct step_key *open_key(struct step_request *r, const char *key,
     return k;
 }
 
-/* After a failed value: a list keeps its earlier items, the key of a single
- * value goes. */
+/* Counts the value. After a failure the request is good for nothing but its
+ * error, so what the key holds then does not matter. */
 static int close_key(struct step_request *r, struct step_key *k, int err,
                      const char *why)
 {
-    int code = outcome(r, k->name, err, why);
-
-    if (err == 0) {
-        k->n_items++;
-    } else if (k->n_items == 0) {
-        step_request_unset(r, k->name);
-    } else {
-        k->value.err = 0;
-    }
-    return code;
+    k->n_items += err == 0;
+    return outcome(r, k->name, err, why);
 }
 
 static int no_memory(struct step_request *r, const char *key)
@@ -276,16 +269,12 @@ int step_request_add_message(struct step_request *r, const char *role,
     if (k == NULL) {
         return no_memory(r, "messages");
     }
-    size_t start = k->value.n;
     int err = wire_value_map(&k->value, 2);
     if (err == 0) {
         err = put_entry(&k->value, "role", role, strlen(role));
     }
     if (err == 0) {
         err = put_entry(&k->value, "content", text, n);
-    }
-    if (err != 0) {
-        k->value.n = start;
     }
     return close_key(r, k, err, text_why(err));
 }
@@ -335,12 +324,8 @@ int step_request_add_tool(struct step_request *r, const char *name,
     if (k == NULL) {
         return no_memory(r, "tools");
     }
-    size_t start = k->value.n;
     int err =
         put_tool(&k->value, name, description, parameters, why, sizeof(why));
-    if (err != 0) {
-        k->value.n = start;
-    }
     return close_key(r, k, err, why);
 }
 

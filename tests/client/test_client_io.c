@@ -392,6 +392,46 @@ static void test_events_that_nobody_takes_are_bounded(void **state)
     step_client_destroy(c);
 }
 
+/* The same by bytes: few events, and large. */
+static void test_large_events_that_nobody_takes_are_bounded(void **state)
+{
+    enum { N = 72 };
+    const size_t n = (size_t)1 << 20;
+    struct daemon *d = *state;
+    struct step_client *c = connected(d);
+    uint64_t id = submit(c, "a", NULL);
+    char *text = calloc(1, n);
+    size_t sent = 0, got;
+
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(wire_put_part_text(&d->out, id, text, n, false), 0);
+    }
+    fcntl(d->fd, F_SETFL, O_NONBLOCK);
+    for (int idle = 0; idle < 3;) {
+        ssize_t k = write(d->fd, d->out.p + sent, d->out.n - sent);
+        sent += k > 0 ? (size_t)k : 0;
+        idle = k > 0 ? 0 : idle + 1;
+        step_client_dispatch(c);
+    }
+    assert_true(sent < d->out.n * 2 / 3);
+    assert_int_equal(step_client_get_events(c) & POLLIN, 0);
+    for (int i = 0; i < N;) {
+        ssize_t k = write(d->fd, d->out.p + sent, d->out.n - sent);
+        sent += k > 0 ? (size_t)k : 0;
+        step_client_dispatch(c);
+        const struct step_event *e = step_client_next(c);
+        if (e != NULL) {
+            assert_non_null(step_event_text(e, &got));
+            assert_int_equal(got, n);
+            i++;
+        }
+        /* There is always a way on: something to take, or to read. */
+        assert_true(e != NULL || (step_client_get_events(c) & POLLIN) != 0);
+    }
+    free(text);
+    step_client_destroy(c);
+}
+
 /* Frames that a full queue left in the buffer come, also after the end. */
 static void test_a_full_queue_loses_nothing_at_the_end(void **state)
 {
@@ -540,6 +580,7 @@ int main(void)
         TEST(test_broken_frames_end_the_connection),
         TEST(test_a_first_event_that_is_not_hello),
         TEST(test_events_that_nobody_takes_are_bounded),
+        TEST(test_large_events_that_nobody_takes_are_bounded),
         TEST(test_a_full_queue_loses_nothing_at_the_end),
         TEST(test_a_large_event),
         TEST(test_output_waits_and_is_bounded),

@@ -296,6 +296,9 @@ static void test_id_is_found_behind_the_mistake(void **state)
         decode_bytes("\x82\xa3x_a\x81\xa2id\x07\xa2op\xa1\xff", &err),
         WIRE_E_BAD_REQUEST);
     assert_int_equal(err.id, 0);
+    assert_int_equal(decode_bytes("\x82\xa2id\x91\x07\xa2op\xa1\xff", &err),
+                     WIRE_E_BAD_REQUEST);
+    assert_int_equal(err.id, 0);
     assert_int_equal(decode_bytes("\x82\xa2id\xff\xa2op\xa1\xff", &err),
                      WIRE_E_BAD_REQUEST);
     assert_int_equal(err.id, 0);
