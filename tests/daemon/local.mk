@@ -71,6 +71,8 @@ MK_LIBS = tests/daemon/libmk.a daemon/libmodel.a $(KERNELS_REF) \
 	$(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_forward
 tests_daemon_test_forward_LDADD = $(MK_LIBS)
+check_PROGRAMS += tests/daemon/test_step
+tests_daemon_test_step_LDADD = $(MK_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 

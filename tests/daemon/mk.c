@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 
 #include "daemon/model/safetensors.h"
 #include "daemon/model/state.h"
@@ -77,6 +78,12 @@ const struct mk_backend *mk_best(void)
     return mk_backend(mk_n_backends() - 1);
 }
 
+bool mk_is_slow(const struct mk_backend *b)
+{
+    return strcmp(b->name, "cpu") != 0 ||
+           (b->isa != NULL && strcmp(b->isa, "portable") == 0);
+}
+
 /* ---- a model ---- */
 
 void mk_ok_(const struct mk *k, int r, const char *file, int line)
@@ -106,7 +113,7 @@ struct mk *mk_open(const char *path, const struct mk_backend *b, int drafts,
     k->conf.max_seqs = 16;
     k->conf.max_rows = max_rows > 0 ? max_rows : 512;
     k->conf.drafts = drafts;
-    k->conf.kv_bytes = 96 << 20;
+    k->conf.kv_bytes = 40 << 20;
     r = model_open_on(&k->m, &k->conf, ops_of(b), &rep);
     for (int i = 0; i < rep.n_problems; i++) {
         print_error("%s\n", rep.problem[i]);
@@ -312,4 +319,51 @@ float *mk_golden(const char *folder, const char *name, int *ret_rows,
     report_finish(&rep, NULL);
     close(dir);
     return data;
+}
+
+static int ints_of(const json_t *list, int32_t *ret)
+{
+    size_t n = json_array_size(list);
+
+    assert_in_range(n, 1, MK_MAX);
+    for (size_t i = 0; i < n; i++) {
+        ret[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    }
+    return (int)n;
+}
+
+const struct mk_case *mk_cases(double *ret_mean)
+{
+    static struct mk_case cases[MK_N_CASES];
+    static double mean;
+    json_t *root, *list;
+
+    if (mean == 0) {
+        root =
+            json_load_file(test_data("step-tiny/golden-greedy.json"), 0, NULL);
+        assert_non_null(root);
+        list = json_object_get(root, "cases");
+        assert_int_equal(json_array_size(list), MK_N_CASES);
+        for (int i = 0; i < MK_N_CASES; i++) {
+            json_t *c = json_array_get(list, (size_t)i);
+            json_t *gaps = json_object_get(c, "gaps");
+
+            cases[i].n_prompt =
+                ints_of(json_object_get(c, "prompt_ids"), cases[i].prompt);
+            cases[i].n_greedy =
+                ints_of(json_object_get(c, "greedy_ids"), cases[i].greedy);
+            assert_int_equal(json_array_size(gaps), cases[i].n_greedy);
+            for (int j = 0; j < cases[i].n_greedy; j++) {
+                cases[i].gap[j] =
+                    json_number_value(json_array_get(gaps, (size_t)j));
+            }
+        }
+        mean = json_number_value(
+            json_object_get(root, "mean_acceptance_length_depth3"));
+        json_decref(root);
+    }
+    if (ret_mean != NULL) {
+        *ret_mean = mean;
+    }
+    return cases;
 }

@@ -27,6 +27,8 @@ const struct mk_backend *mk_backend(int i);
 extern const struct mk_backend mk_ref, mk_guard;
 /* The fastest one. */
 const struct mk_backend *mk_best(void);
+/* ref and portable C: tests give them less to do. */
+bool mk_is_slow(const struct mk_backend *b);
 
 /* ---- a model ---- */
 
@@ -89,5 +91,15 @@ void mk_take(struct mk *k, struct mk_req *r, const struct model_span *s,
 /* The F32 tensor of a golden.safetensors, to be freed; dims of up to 2. */
 float *mk_golden(const char *folder, const char *name, int *ret_rows,
                  int *ret_cols);
+
+/* A conversation of step-tiny's golden-greedy.json. */
+struct mk_case {
+    int n_prompt, n_greedy;
+    int32_t prompt[MK_MAX], greedy[MK_MAX];
+    double gap[MK_MAX]; /* per greedy token; under 0.05 is a near tie */
+};
+enum { MK_N_CASES = 40 };
+/* All of them, read once; and the mean acceptance length at depth 3. */
+const struct mk_case *mk_cases(double *ret_mean);
 
 #endif
