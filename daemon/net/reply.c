@@ -17,6 +17,11 @@
 #include "daemon/net/flight.h"
 #include "daemon/sched/job.h"
 
+_Static_assert(sizeof(((struct event_logprob *)NULL)->top_id) /
+                       sizeof(int32_t) ==
+                   WIRE_MAX_LOGPROBS,
+               "alternatives of a logprob");
+
 static const char *const kinds[] = {
     [EVENT_CONTENT] = "content",
     [EVENT_REASONING] = "reasoning",
@@ -42,6 +47,32 @@ bool reply_is_final(const struct event *e)
     return e->type == EVENT_DONE || e->type == EVENT_ERROR;
 }
 
+/* An id without text has no bytes: an empty string, for the key is promised. */
+static struct wire_str bytes_of(const struct event_bytes *b)
+{
+    struct wire_str s = {b->p != NULL ? b->p : "", b->p != NULL ? b->n : 0};
+
+    return s;
+}
+
+static void fill_logprob(struct wire_logprob *to, const struct event_logprob *l,
+                         struct wire_str *top)
+{
+    struct wire_str own = bytes_of(&l->bytes);
+
+    for (int i = 0; i < l->n_top; i++) {
+        top[i] = bytes_of(&l->top_bytes[i]);
+    }
+    to->id = l->id;
+    to->logprob = (double)l->logprob;
+    to->bytes = own.p;
+    to->n_bytes = own.n;
+    to->n_top = l->n_top;
+    to->top_id = l->top_id;
+    to->top_logprob = l->top_logprob;
+    to->top_bytes = top;
+}
+
 static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
 {
     struct wire_delta d = {
@@ -54,21 +85,18 @@ static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
         .n_logprobs = e->n_logprobs,
     };
     struct wire_logprob *list = NULL;
+    struct wire_str(*top)[WIRE_MAX_LOGPROBS] = NULL;
 
     if (e->n_logprobs > 0) {
         list = xcalloc((size_t)e->n_logprobs, sizeof(list[0]));
+        top = xcalloc((size_t)e->n_logprobs, sizeof(top[0]));
         for (int i = 0; i < e->n_logprobs; i++) {
-            const struct event_logprob *l = &e->logprobs[i];
-
-            list[i].id = l->id;
-            list[i].logprob = l->logprob;
-            list[i].n_top = l->n_top;
-            list[i].top_id = l->top_id;
-            list[i].top_logprob = l->top_logprob;
+            fill_logprob(&list[i], &e->logprobs[i], top[i]);
         }
         d.logprobs = list;
     }
     (void)wire_put_delta(b, id, &d);
+    free(top);
     free(list);
 }
 

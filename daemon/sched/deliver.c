@@ -175,6 +175,14 @@ static int add_id(struct deliver *d, const struct model_token *t)
     return 0;
 }
 
+static struct event_bytes bytes_of(const struct deliver *d, int32_t id)
+{
+    struct event_bytes b = {NULL, 0};
+
+    b.p = tokenizer_bytes(d->conf.tokenizer, id, &b.n);
+    return b;
+}
+
 static int add_logprob(struct deliver *d, const struct model_token *t)
 {
     struct event_logprob *l;
@@ -199,10 +207,12 @@ static int add_logprob(struct deliver *d, const struct model_token *t)
     memset(l, 0, sizeof(*l));
     l->id = t->id;
     l->logprob = t->logprob;
+    l->bytes = bytes_of(d, t->id);
     l->n_top = t->n_top < d->job->logprobs ? t->n_top : d->job->logprobs;
     for (int i = 0; i < l->n_top; i++) {
         l->top_id[i] = t->top_id[i];
         l->top_logprob[i] = t->top_logprob[i];
+        l->top_bytes[i] = bytes_of(d, t->top_id[i]);
     }
     return 0;
 }

@@ -93,13 +93,22 @@ enum event_finish {
     FINISH_TIMEOUT
 };
 
+/* Exact bytes of a token: the tokenizer's own, which never change and live as
+ * long as the engine. p NULL: an id without text (padding rows). */
+struct event_bytes {
+    const char *p;
+    size_t n;
+};
+
 /* Logprob of one token, with its exact bytes. */
 struct event_logprob {
     int32_t id;
     float logprob;
+    struct event_bytes bytes;
     int n_top;
     int32_t top_id[20];
     float top_logprob[20];
+    struct event_bytes top_bytes[20];
 };
 
 struct event_usage {

@@ -87,13 +87,16 @@ static void test_delta_with_all_it_can_carry(void **state)
     e->n_logprobs = 1;
     e->logprobs[0] = (struct event_logprob){.id = 5,
                                             .logprob = -0.5F,
-                                            .n_top = 1,
-                                            .top_id = {8},
-                                            .top_logprob = {-0.25F}};
+                                            .bytes = {"a\0", 2},
+                                            .n_top = 2,
+                                            .top_id = {8, 9},
+                                            .top_logprob = {-0.25F, -4.0F},
+                                            .top_bytes = {{"b", 1}}};
     becomes(e, "{\"id\": 7, \"event\": \"delta\", \"kind\": \"reasoning\", "
                "\"text\": \"hm\", \"ids\": [5, 6], \"logprobs\": [{\"id\": 5, "
-               "\"logprob\": -0.5, \"top\": [{\"id\": 8, \"logprob\": "
-               "-0.25}]}]}");
+               "\"logprob\": -0.5, \"bytes\": [97, 0], \"top\": [{\"id\": 8, "
+               "\"logprob\": -0.25, \"bytes\": [98]}, {\"id\": 9, "
+               "\"logprob\": -4.0, \"bytes\": []}]}]}");
     e = event_create(EVENT_DELTA, &about);
     e->kind = EVENT_CONTENT;
     e->text = text_of("ok");
