@@ -46,6 +46,8 @@ static bool set(struct synth *s, const char *arg)
         s->tokenizer = value;
     } else if (strncmp(arg, "seed=", 5) == 0) {
         s->seed = strtoull(value, NULL, 10);
+    } else if (strcmp(arg, "sparse=1") == 0) {
+        s->sparse = true;
     } else {
         return false;
     }

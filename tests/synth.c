@@ -718,6 +718,13 @@ static int write_tensor(const struct plan *p, const struct tensor *t,
     return r;
 }
 
+static int skip_tensor(const struct tensor *t, struct out *o)
+{
+    off_t end = lseek(o->fd, (off_t)t->bytes, SEEK_CUR);
+
+    return end < 0 || ftruncate(o->fd, end) < 0 ? -errno : 0;
+}
+
 static int write_header(const struct plan *p, int from, int to, struct out *o)
 {
     json_t *top = json_object();
@@ -767,7 +774,8 @@ static int write_shard(const struct plan *p, const char *path, int from, int to)
         r = write_header(p, from, to, &o);
     }
     for (int i = from; i < to && r == 0; i++) {
-        r = write_tensor(p, &p->tensor[i], &o);
+        r = p->s->sparse ? skip_tensor(&p->tensor[i], &o)
+                         : write_tensor(p, &p->tensor[i], &o);
     }
     if (r == 0) {
         r = flush(&o);

@@ -70,6 +70,7 @@ struct synth {
     bool no_mtp;      /* config.json names MTP layers that are not there */
     bool only_mtp;    /* nothing but MTP layers: a draft checkpoint */
     bool no_index;
+    bool sparse; /* headers only, the data are holes: real sizes in no space */
     enum synth_inert inert;
     enum synth_mtp_names mtp_names;
     const char *tokenizer; /* a tokenizer.json to extend to vocab, or NULL */

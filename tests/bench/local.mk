@@ -10,6 +10,9 @@ BENCH =
 EXTRA_PROGRAMS += tests/bench/bench_daemon
 tests_bench_bench_daemon_LDADD = client/libstepclient.la
 BENCH += tests/bench/bench_daemon
+BENCH += tests/bench/bench_load
+EXTRA_PROGRAMS += tests/bench/bench_load
+tests_bench_bench_load_LDADD = tests/libsynth.a $(MODEL_LIBS)
 
 bench: all $(BENCH)
 	@for b in $(BENCH); do \

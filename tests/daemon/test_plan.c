@@ -103,6 +103,34 @@ static void test_planned_weights_are_those_of_the_files(void **state)
     }
 }
 
+/* The whole real checkpoint by its headers (the data are holes): 73,254 tensors
+ * find their places, and the plan is that of the table. */
+static void test_a_checkpoint_of_the_real_size(void **state)
+{
+    struct synth s;
+    struct model_conf c = {.drafts = -1};
+    struct model_report rep = {0};
+    struct model_info info;
+    char *dir;
+
+    (void)state;
+    assert_true(synth_preset(&s, "real"));
+    s.sparse = true;
+    dir = ckpt_synth(&s);
+    c.path = dir;
+    assert_int_equal(model_check(&c, &rep, &info), 0);
+    assert_int_equal(rep.n_problems, 0);
+    assert_string_equal(info.dialect, "compressed-tensors MXFP4");
+    assert_int_equal(info.n_mtp, 3);
+    assert_int_equal(info.memory.weights_experts, 101072240640u);
+    assert_int_equal(info.memory.weights_bf16 + info.memory.weights_experts +
+                         info.memory.weights_other,
+                     114477266688u);
+    assert_int_equal(info.memory.weights_mtp, 4856342016u);
+    model_report_finish(&rep);
+    ckpt_remove(dir);
+}
+
 /* ---- pages --------------------------------------------------------------- */
 
 /* By trying every place in a page that the first slot may have. */
@@ -480,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_sizes_of_the_real_model),
         cmocka_unit_test(test_planned_weights_are_those_of_the_files),
+        cmocka_unit_test(test_a_checkpoint_of_the_real_size),
         cmocka_unit_test(test_sliding_pages_of_a_session),
         cmocka_unit_test(test_plan_of_the_real_model_with_room),
         cmocka_unit_test(test_the_context_shrinks_to_what_fits),
