@@ -490,6 +490,8 @@ int kern_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from,
 int kern_fill(struct kern *k, struct kern_ptr to, int byte, size_t n);
 int kern_begin(struct kern *k, uint64_t shape_key);
 int kern_end(struct kern *k);
+/* -ENOTSUP: the backend does not compute with this dtype; said here, before a
+ * byte is loaded. */
 int kern_weight_new(struct kern *k, const struct kern_weight_desc *d,
                     struct kern_weight **ret);
 void kern_weight_free(struct kern *k, struct kern_weight *w);

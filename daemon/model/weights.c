@@ -151,19 +151,49 @@ static int give_planes(struct checkpoint *ck, struct kern *k,
     return r;
 }
 
-/* One slot. -ERANGE and what else the backend refuses becomes a problem. */
+/* Makes every weight, still empty: what the backend cannot compute with shows
+ * before the first byte is read, in one line. */
+static int make_all(struct checkpoint *ck, struct weights *w,
+                    struct report *rep)
+{
+    const struct slots *s = &ck->slots;
+    const struct slot *first = NULL;
+    char name[SLOT_MAX_NAME];
+    int n = 0, r = 0;
+
+    for (int i = 0; (r == 0 || r == -ENOTSUP) && i < s->n; i++) {
+        const struct slot *slot = &s->slot[i];
+
+        if (!checkpoint_wants(ck, slot)) {
+            continue;
+        }
+        r = kern_weight_new(w->kern, &slot->desc, place(w, &ck->shape, slot));
+        if (r == -ENOTSUP && n++ == 0) {
+            first = slot;
+        }
+    }
+    if (n > 0) {
+        report_problem(rep, REPORT_MISMATCH,
+                       "%s: %s: expected a form that backend %s computes "
+                       "with, found %s, as in %d weights",
+                       ck->file[slot_plane(first, 0, 0).file].name,
+                       slot_text(s, first, name, sizeof(name)),
+                       w->kern->ops->name, scheme_name(first->scheme), n);
+        return -EBADMSG;
+    }
+    return r;
+}
+
+/* One weight. -ERANGE and what else the backend refuses becomes a problem. */
 static int give_slot(struct checkpoint *ck, struct kern *k,
-                     const struct slot *slot, struct kern_weight **at,
+                     const struct slot *slot, struct kern_weight *w,
                      struct report *rep)
 {
     char name[SLOT_MAX_NAME];
-    int r = kern_weight_new(k, &slot->desc, at);
+    int r = give_planes(ck, k, slot, w);
 
     if (r == 0) {
-        r = give_planes(ck, k, slot, *at);
-    }
-    if (r == 0) {
-        r = kern_weight_ready(k, *at);
+        r = kern_weight_ready(k, w);
     }
     if (r == -ENOMEM) {
         return r;
@@ -181,14 +211,17 @@ static int give_all(struct checkpoint *ck, struct weights *w,
                     struct report *rep)
 {
     const struct slots *s = &ck->slots;
-    int r = load_bytes(ck, rep);
+    int r = make_all(ck, w, rep);
     char why[256];
 
+    if (r == 0) {
+        r = load_bytes(ck, rep);
+    }
     for (int i = 0; r == 0 && i < s->n; i++) {
         const struct slot *slot = &s->slot[i];
 
         if (checkpoint_wants(ck, slot)) {
-            r = give_slot(ck, w->kern, slot, place(w, &ck->shape, slot), rep);
+            r = give_slot(ck, w->kern, slot, *place(w, &ck->shape, slot), rep);
         }
     }
     if (r == 0 && checkpoint_verify(ck, why, sizeof(why)) < 0) {

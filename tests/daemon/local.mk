@@ -75,6 +75,8 @@ check_PROGRAMS += tests/daemon/test_forward
 tests_daemon_test_forward_LDADD = $(MK_LIBS)
 check_PROGRAMS += tests/daemon/test_step
 tests_daemon_test_step_LDADD = $(MK_LIBS)
+check_PROGRAMS += tests/daemon/test_synth
+tests_daemon_test_synth_LDADD = $(CKPT_LIBS) $(MK_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
