@@ -40,7 +40,9 @@ extern const struct cli_command cli_commands[]; /* ends with name NULL */
 int cli_cancel(struct cli *cli, int argc, char **argv);
 int cli_chat(struct cli *cli, int argc, char **argv);
 int cli_complete(struct cli *cli, int argc, char **argv);
+int cli_drain(struct cli *cli, int argc, char **argv);
 int cli_detokenize(struct cli *cli, int argc, char **argv);
+int cli_metrics(struct cli *cli, int argc, char **argv);
 int cli_ping(struct cli *cli, int argc, char **argv);
 int cli_render(struct cli *cli, int argc, char **argv);
 int cli_status(struct cli *cli, int argc, char **argv);

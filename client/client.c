@@ -76,6 +76,15 @@ int step_client_set_name(struct step_client *c, const char *name)
 
 /* ---- connecting --------------------------------------------------------- */
 
+/* A path has a slash or ends like a socket; anything else is an instance. */
+static bool is_path(const char *where)
+{
+    size_t n = strlen(where);
+
+    return strchr(where, '/') != NULL ||
+           (n >= 5 && strcmp(where + n - 5, ".sock") == 0);
+}
+
 /* The i-th place to look at, or false after the last. */
 static bool candidate(const char *where, int i, char *buf, size_t size,
                       int *ret_n)
@@ -86,7 +95,7 @@ static bool candidate(const char *where, int i, char *buf, size_t size,
     if (where == NULL && env != NULL && env[0] != '\0') {
         where = env;
     }
-    if (where != NULL && strchr(where, '/') != NULL) {
+    if (where != NULL && is_path(where)) {
         *ret_n = snprintf(buf, size, "%s", where);
         return i == 0;
     }

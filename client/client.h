@@ -177,7 +177,7 @@ void step_client_destroy(struct step_client *c);
 int step_client_set_name(struct step_client *c, const char *name);
 
 /* Connects to a daemon's socket, without waiting. where is a path (it has a
- * slash), the name of a system instance (it has none: "tiny" is
+ * slash or ends in .sock), the name of a system instance ("tiny" is
  * /run/stepd/tiny.sock), or NULL: $STEPD_SOCKET where that is set, else
  * $XDG_RUNTIME_DIR/stepd/stepd.sock, else /run/stepd/stepd.sock, where only "no
  * such file" moves on to the next.

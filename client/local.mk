@@ -16,7 +16,8 @@ client_libwire_la_SOURCES = \
 	client/wire_json.c \
 	client/wire_priv.h \
 	client/wire_put.c \
-	client/wire_table.c
+	client/wire_table.c \
+	client/wire_take.c
 client_libwire_la_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
 client_libwire_la_LIBADD = $(MSGPACK_LIBS)
 
@@ -60,9 +61,11 @@ client_stepctl_SOURCES = \
 	client/cli_chat.c \
 	client/cli_complete.c \
 	client/cli_detokenize.c \
+	client/cli_drain.c \
 	client/cli_generate.c \
 	client/cli_input.c \
 	client/cli_later.c \
+	client/cli_metrics.c \
 	client/cli_options.c \
 	client/cli_output.c \
 	client/cli_ping.c \

@@ -4,9 +4,9 @@
  * What both ends of the protocol stand on: the output buffer, the frame's
  * header, UTF-8, and the filling of a struct wire_error. The rest of wire.h is
  * in its neighbours: wire_table.c (every op, key, code, event, limit),
- * wire_check.c (is this body well-formed), wire_decode.c (body to request),
- * wire_put.c (events to frames), wire_describe.c, wire_json.c, wire_event.c
- * (what the library reads and writes).
+ * wire_check.c (is this body well-formed), wire_decode.c and wire_take.c (body
+ * to request), wire_put.c (events to frames), wire_describe.c, wire_json.c,
+ * wire_event.c (what the library reads and writes).
  *
  * All of it is pure and runs on whatever thread calls it. The invariant: a
  * buffer never holds a part of a frame when a call has returned.

@@ -106,9 +106,14 @@
  *               add_generation_prompt want_ids; part {text} or part {ids},
  *               done {}. Text is without BOS, ids have it once, first.
  *   score       *prompt special tenant priority timeout_ms wait
- *   status      done {state, served_model_name, server_version, uptime_ms,
- *               load {done, total} (bytes), ...}; non-admins see their own
- *               jobs and totals only
+ *   status      done {state, cause (of failed), served_model_name,
+ *               server_version, uptime_ms, load {done, total} (bytes), model
+ *               {family, dialect, device, max_model_len, vocab, mtp_layers},
+ *               queued, running, requests {total, finished, failed,
+ *               cancelled}, tokens {prompt, cached, completion}, jobs: [{job,
+ *               op, uid, prompt_tokens, age_ms, cancelled}]} and counters of
+ *               steps, drafts, pages, connections and memory, which clients
+ *               print as they come; non-admins see their own jobs only
  *   metrics     part {text}..., done {}: Prometheus text
  *   session_list, session_pin *session, session_unpin *session,
  *   session_save *session, session_restore *session, session_drop *session,

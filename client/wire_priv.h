@@ -113,6 +113,24 @@ int wire_check(const uint8_t *body, size_t n, struct wire_error *err);
 /* The same key twice in a map at any depth; the body has passed wire_check. */
 int wire_check_duplicates(const msgpack_object *o, struct wire_error *err);
 
+/* ---- wire_take.c -------------------------------------------------------- */
+
+struct wire_decode {
+    struct wire_request *r;
+    const struct wire_key_row *row; /* of the key that is being taken */
+    struct wire_error *err;
+};
+/* bad_request about the key: its name and the text make the message. */
+int wire_refuse(struct wire_decode *d, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+int wire_wrong_type(struct wire_decode *d);
+/* An integer within the row's range; the value comes back in both forms. */
+int wire_take_integer(struct wire_decode *d, const msgpack_object *o,
+                      int64_t *ret_i, uint64_t *ret_u);
+/* Any value into its field. */
+int wire_take_value(struct wire_decode *d, const msgpack_object *o);
+void wire_set_defaults(struct wire_request *r);
+
 /* ---- wire_json.c -------------------------------------------------------- */
 
 /* JSON text of a checked value, order of keys kept. JSON has no bytes: bin is

@@ -20,13 +20,13 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 from client import HEADER, pack, unpack  # noqa: E402
 
-OPS = ("hello ping describe generate cancel tokenize detokenize render status"
-       ).split()
+OPS = ("hello ping describe generate cancel tokenize detokenize render status "
+       "metrics drain").split()
 KEYS = ("op id version_min version_max client_name features messages tools "
         "reasoning_effort thinking prompt special add_generation_prompt "
         "want_ids ids temperature top_p min_p top_k repetition_penalty "
         "presence_penalty frequency_penalty seed max_tokens stop logprobs "
-        "drafts priority timeout_ms wait target job").split()
+        "drafts priority timeout_ms wait target job off").split()
 
 USAGE = {"prompt_tokens": 20, "cached_tokens": 4, "completion_tokens": 12,
          "reasoning_tokens": 3, "drafted": 15, "accepted": 6}
@@ -141,6 +141,14 @@ class Connection(threading.Thread):
         else:
             self.send(id=r["id"], event="part", text=json.dumps(
                 {k: v for k, v in r.items() if k not in ("id", "op")}))
+        self.send(id=r["id"], event="done")
+
+    def answer_metrics(self, r):
+        self.send(id=r["id"], event="part", text="stepd_up 1\n")
+        self.send(id=r["id"], event="part", text="stepd_jobs 2\n")
+        self.send(id=r["id"], event="done")
+
+    def answer_drain(self, r):
         self.send(id=r["id"], event="done")
 
     def answer_cancel(self, r):

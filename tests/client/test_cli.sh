@@ -255,7 +255,7 @@ for later in 'chat --session a' 'chat --session a --append' \
         fail "$later: $(cat err)"
 done
 is "$(grep -c '"generate"' main.log)" "$n"
-for command in score metrics top bench 'sessions list' drain reload; do
+for command in score top bench 'sessions list' reload 'metrics --http'; do
     # shellcheck disable=SC2086 # words, on purpose
     check 69 ctl $command
     grep -q unsupported err || fail "$command: $(cat err)"
@@ -365,6 +365,13 @@ check 64 ctl cancel x
 check 64 ctl cancel 0
 check 64 ctl cancel
 
+check 0 ctl metrics
+file_is out 'stepd_up 1\nstepd_jobs 2\n'
+check 0 ctl drain
+sent 'set(r) == {"id", "op"}'
+check 0 ctl drain --off
+sent 'r["off"] is True'
+
 check 0 ctl ping
 file_is out 'ready\n'
 
@@ -400,6 +407,7 @@ grep -q 'run/stepd/stepctl-test.sock: no daemon' err || fail "$(cat err)"
 check 0 env STEPD_SOCKET="$sock" "$STEPCTL" ping
 check 0 "$STEPCTL" ping -s "$sock"
 check 0 "$STEPCTL" "-s$sock" ping
+check 0 "$STEPCTL" -s main.sock ping
 mkdir -p xdg/stepd
 ln -s "$sock" xdg/stepd/stepd.sock
 check 0 env XDG_RUNTIME_DIR="$tmp/xdg" "$STEPCTL" ping

@@ -3,4 +3,5 @@
 
 EXTRA_DIST += tests/e2e/functions.sh
 
-dist_check_SCRIPTS += tests/e2e/test_functions.sh
+dist_check_SCRIPTS += tests/e2e/test_functions.sh \
+	tests/e2e/test_protocol.sh
