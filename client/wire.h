@@ -130,7 +130,9 @@
  *   client_name         str, at most 128 bytes: for the log
  *   features            list of str: what the client knows; not used yet
  *   messages            list of maps, as in the OpenAI chat API: {role,
- *                       content, ...}; key order is kept into the prompt
+ *                       content, ...}; key order is kept into the prompt. No
+ *                       bin inside, and at most max_long_floats floats of more
+ *                       than 15 digits, or beyond 1e15 or 1e-22 (too_long)
  *   tools               list of maps, as there
  *   tool_choice         str or map, as there
  *   reasoning_effort    "low" | "medium" | "high"; absent: nothing in the
@@ -281,8 +283,9 @@
 #define WIRE_MAX_SESSION 64
 #define WIRE_MAX_TENANT 64
 #define WIRE_MAX_CLIENT_NAME 128
-#define WIRE_MAX_IN_FLIGHT 64      /* requests a connection */
-#define WIRE_PART_BYTES (1u << 20) /* payload of one part, about */
+#define WIRE_MAX_IN_FLIGHT 64       /* requests a connection */
+#define WIRE_MAX_LONG_FLOATS 10000u /* of messages; each takes microseconds */
+#define WIRE_PART_BYTES (1u << 20)  /* payload of one part, about */
 
 enum wire_op {
     WIRE_HELLO,

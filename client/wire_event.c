@@ -10,6 +10,7 @@
  */
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,5 +203,5 @@ int wire_event_json(const struct wire_event *e, const char *path,
 {
     const msgpack_object *o = follow(e, path);
 
-    return o == NULL ? -ENOENT : wire_json_text(b, o, true);
+    return o == NULL ? -ENOENT : wire_json_text(b, o, true, UINT_MAX);
 }

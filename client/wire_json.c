@@ -23,6 +23,12 @@
 
 /* ---- msgpack to text ---------------------------------------------------- */
 
+struct writer {
+    struct wire_buf *b;
+    bool bin_as_list;
+    unsigned long_floats; /* that may still come */
+};
+
 static void put_text(struct wire_buf *b, const char *s)
 {
     wire_buf_put(b, s, strlen(s));
@@ -32,172 +38,236 @@ static void put_string(struct wire_buf *b, const char *s, size_t n)
 {
     static const char short_form[32] = {
         ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    static const char hex[] = "0123456789abcdef";
     size_t done = 0;
 
     put_text(b, "\"");
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        char escape[8] = {'\\', (char)c};
+        char escape[6] = {'\\', (char)c, '0', '0'};
+        size_t len = 2;
         if (c >= 0x20 && c != '"' && c != '\\') {
             continue;
         }
         if (c < 0x20 && short_form[c] != 0) {
             escape[1] = short_form[c];
         } else if (c < 0x20) {
-            snprintf(escape, sizeof(escape), "\\u%04x", c);
+            escape[1] = 'u';
+            escape[4] = hex[c >> 4];
+            escape[5] = hex[c & 15];
+            len = 6;
         }
         wire_buf_put(b, s + done, i - done);
-        put_text(b, escape);
+        wire_buf_put(b, escape, len);
         done = i + 1;
     }
     wire_buf_put(b, s + done, n - done);
     put_text(b, "\"");
 }
 
-/* The shortest digits that read back as v: d.dddde±x. The text is made and read
- * under one locale, whose decimal point the caller takes out. */
-static void shortest(double v, char *buf, size_t size)
-{
-    /* 15 digits hold every short decimal of a normal number; for subnormal ones
-     * fewer may be the shortest. */
-    int precision = fabs(v) < 2.3e-308 ? 0 : 14;
+/* The shortest decimal digits that read back as one double: d.ddd * 10^exponent
+ * without trailing zeros. */
+struct decimal {
+    char digit[24];
+    int n, exponent;
+};
 
-    for (; precision < 16; precision++) {
-        snprintf(buf, size, "%.*e", precision, v);
-        if (strtod(buf, NULL) == v) {
-            return;
+static void strip_zeros(struct decimal *d)
+{
+    while (d->n > 1 && d->digit[d->n - 1] == '0') {
+        d->n--;
+    }
+}
+
+/* Numbers as people write them: at most 15 digits, at most 22 of them behind
+ * the point. r and the power of ten are exact, so their quotient is what the
+ * decimal r * 10^-k reads as; and no two decimals of 15 digits read as the same
+ * double, so the first that does is the shortest. False: not one of these. */
+static bool short_decimal(double a, struct decimal *d)
+{
+    double power = 1;
+
+    for (int k = 0; k <= 22; k++, power *= 10) {
+        double r = a * power + 0.5;
+        if (r >= 1e15) {
+            return false;
+        }
+        r = (double)(uint64_t)r;
+        if (r / power == a) {
+            d->n =
+                snprintf(d->digit, sizeof(d->digit), "%" PRIu64, (uint64_t)r);
+            d->exponent = d->n - 1 - k;
+            strip_zeros(d);
+            return true;
         }
     }
-    snprintf(buf, size, "%.16e", v);
+    return false;
+}
+
+/* Any other: by trying. The text is made and read under one locale, and the
+ * digits are picked out of it. */
+static void long_decimal(double a, struct decimal *d)
+{
+    char text[40];
+    /* 15 digits are the shortest of what is short at all; of subnormal numbers
+     * fewer may be. */
+    int precision = a < 2.3e-308 ? 0 : 14;
+
+    for (; precision <= 16; precision++) {
+        snprintf(text, sizeof(text), "%.*e", precision, a);
+        if (precision == 16 || strtod(text, NULL) == a) {
+            break;
+        }
+    }
+    d->n = 0;
+    const char *p = text;
+    for (; *p != 'e'; p++) {
+        if (*p >= '0' && *p <= '9') {
+            d->digit[d->n++] = *p;
+        }
+    }
+    d->exponent = atoi(p + 1);
+    strip_zeros(d);
 }
 
 /* As Python's repr, so that a prompt is the same whichever end rendered it:
  * 1.0, 0.1, 1e-05, 1e+16. */
-static void put_real(struct wire_buf *b, double v)
+static void put_decimal(struct wire_buf *b, const struct decimal *d)
 {
-    char made[40], digits[24], out[40];
-    size_t n = 0, o = 0;
+    char out[48];
+    size_t o = 0;
 
-    shortest(v, made, sizeof(made));
-    const char *e = strchr(made, 'e');
-    int exponent = atoi(e + 1);
-    for (const char *p = made; p < e; p++) {
-        if (*p >= '0' && *p <= '9') {
-            digits[n++] = *p;
-        }
-    }
-    while (n > 1 && digits[n - 1] == '0') {
-        n--;
-    }
-    if (signbit(v)) {
-        out[o++] = '-';
-    }
-    if (exponent < -4 || exponent >= 16) {
-        out[o++] = digits[0];
-        if (n > 1) {
+    if (d->exponent < -4 || d->exponent >= 16) {
+        out[o++] = d->digit[0];
+        if (d->n > 1) {
             out[o++] = '.';
-            memcpy(out + o, digits + 1, n - 1);
-            o += n - 1;
+            memcpy(out + o, d->digit + 1, (size_t)d->n - 1);
+            o += (size_t)d->n - 1;
         }
         o += (size_t)snprintf(out + o, sizeof(out) - o, "e%c%02d",
-                              exponent < 0 ? '-' : '+', abs(exponent));
+                              d->exponent < 0 ? '-' : '+', abs(d->exponent));
     } else {
-        int point = exponent + 1; /* digits before the point */
-        for (int i = point <= 0 ? point - 1 : 0; i < (int)n || i < point + 1;
-             i++) {
+        int point = d->exponent + 1; /* digits before the point */
+        int i = point <= 0 ? point - 1 : 0;
+        for (; i < d->n || i <= point; i++) {
             if (i == point) {
                 out[o++] = '.';
             }
-            out[o++] = i >= 0 && i < (int)n ? digits[i] : '0';
+            out[o++] = i >= 0 && i < d->n ? d->digit[i] : '0';
         }
     }
     wire_buf_put(b, out, o);
 }
 
-static int put_list(struct wire_buf *b, const msgpack_object_array *list,
-                    bool bin_as_list)
+static int put_real(struct writer *w, double v)
+{
+    struct decimal d;
+
+    if (!short_decimal(fabs(v), &d)) {
+        if (w->long_floats == 0) {
+            return -EOVERFLOW;
+        }
+        w->long_floats--;
+        long_decimal(fabs(v), &d);
+    }
+    if (signbit(v)) {
+        put_text(w->b, "-");
+    }
+    put_decimal(w->b, &d);
+    return w->b->err;
+}
+
+static int put_value(struct writer *w, const msgpack_object *o);
+
+static int put_list(struct writer *w, const msgpack_object_array *list)
 {
     int r = 0;
 
-    put_text(b, "[");
+    put_text(w->b, "[");
     for (uint32_t i = 0; i < list->size && r == 0; i++) {
-        put_text(b, i > 0 ? ", " : "");
-        r = wire_json_text(b, &list->ptr[i], bin_as_list);
+        put_text(w->b, i > 0 ? ", " : "");
+        r = put_value(w, &list->ptr[i]);
     }
-    put_text(b, "]");
+    put_text(w->b, "]");
     return r;
 }
 
-static int put_map(struct wire_buf *b, const msgpack_object_map *map,
-                   bool bin_as_list)
+static int put_map(struct writer *w, const msgpack_object_map *map)
 {
     int r = 0;
 
-    put_text(b, "{");
+    put_text(w->b, "{");
     for (uint32_t i = 0; i < map->size && r == 0; i++) {
         const msgpack_object_str *key = &map->ptr[i].key.via.str;
-        put_text(b, i > 0 ? ", " : "");
-        put_string(b, key->ptr, key->size);
-        put_text(b, ": ");
-        r = wire_json_text(b, &map->ptr[i].val, bin_as_list);
+        put_text(w->b, i > 0 ? ", " : "");
+        put_string(w->b, key->ptr, key->size);
+        put_text(w->b, ": ");
+        r = put_value(w, &map->ptr[i].val);
     }
-    put_text(b, "}");
+    put_text(w->b, "}");
     return r;
 }
 
-static void put_bytes(struct wire_buf *b, const msgpack_object_bin *bin)
+static int put_bytes(struct writer *w, const msgpack_object_bin *bin)
 {
-    put_text(b, "[");
+    if (!w->bin_as_list) {
+        return -EINVAL;
+    }
+    put_text(w->b, "[");
     for (uint32_t i = 0; i < bin->size; i++) {
         char number[8];
         snprintf(number, sizeof(number), "%s%u", i > 0 ? ", " : "",
                  (unsigned char)bin->ptr[i]);
-        put_text(b, number);
+        put_text(w->b, number);
     }
-    put_text(b, "]");
+    put_text(w->b, "]");
+    return w->b->err;
 }
 
-int wire_json_text(struct wire_buf *b, const msgpack_object *o,
-                   bool bin_as_list)
+static int put_value(struct writer *w, const msgpack_object *o)
 {
     char number[24];
 
     switch (o->type) {
     case MSGPACK_OBJECT_NIL:
-        put_text(b, "null");
+        put_text(w->b, "null");
         break;
     case MSGPACK_OBJECT_BOOLEAN:
-        put_text(b, o->via.boolean ? "true" : "false");
+        put_text(w->b, o->via.boolean ? "true" : "false");
         break;
     case MSGPACK_OBJECT_POSITIVE_INTEGER:
         snprintf(number, sizeof(number), "%" PRIu64, o->via.u64);
-        put_text(b, number);
+        put_text(w->b, number);
         break;
     case MSGPACK_OBJECT_NEGATIVE_INTEGER:
         snprintf(number, sizeof(number), "%" PRId64, o->via.i64);
-        put_text(b, number);
+        put_text(w->b, number);
         break;
     case MSGPACK_OBJECT_FLOAT32:
     case MSGPACK_OBJECT_FLOAT64:
-        put_real(b, o->via.f64);
-        break;
+        return put_real(w, o->via.f64);
     case MSGPACK_OBJECT_STR:
-        put_string(b, o->via.str.ptr, o->via.str.size);
+        put_string(w->b, o->via.str.ptr, o->via.str.size);
         break;
     case MSGPACK_OBJECT_ARRAY:
-        return put_list(b, &o->via.array, bin_as_list);
+        return put_list(w, &o->via.array);
     case MSGPACK_OBJECT_MAP:
-        return put_map(b, &o->via.map, bin_as_list);
+        return put_map(w, &o->via.map);
     case MSGPACK_OBJECT_BIN:
-        if (bin_as_list) {
-            put_bytes(b, &o->via.bin);
-            break;
-        }
-        return -EINVAL;
+        return put_bytes(w, &o->via.bin);
     default:
         return -EINVAL;
     }
-    return b->err;
+    return w->b->err;
+}
+
+int wire_json_text(struct wire_buf *b, const msgpack_object *o,
+                   bool bin_as_list, unsigned max_long_floats)
+{
+    struct writer w = {
+        .b = b, .bin_as_list = bin_as_list, .long_floats = max_long_floats};
+
+    return put_value(&w, o);
 }
 
 /* ---- text to msgpack ---------------------------------------------------- */

@@ -134,8 +134,9 @@ void wire_set_defaults(struct wire_request *r);
 /* ---- wire_json.c -------------------------------------------------------- */
 
 /* JSON text of a checked value, order of keys kept. JSON has no bytes: bin is
- * -EINVAL, or with bin_as_list a list of byte values. Else b->err. */
+ * -EINVAL, or with bin_as_list a list of byte values. -EOVERFLOW: more floats
+ * of the kind that takes microseconds than allowed. Else b->err. */
 int wire_json_text(struct wire_buf *b, const msgpack_object *o,
-                   bool bin_as_list);
+                   bool bin_as_list, unsigned max_long_floats);
 
 #endif

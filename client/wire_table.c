@@ -283,6 +283,8 @@ const struct wire_limit wire_limits[] = {
     {"max_frame_hello", WIRE_MAX_FRAME_HELLO, "likewise, before hello"},
     {"max_depth", WIRE_MAX_DEPTH, "lists and maps inside each other"},
     {"max_values", WIRE_MAX_VALUES, "values in a frame, keys counted"},
+    {"max_long_floats", WIRE_MAX_LONG_FLOATS,
+     "floats in messages that take more than 15 digits"},
     {"max_stops", WIRE_MAX_STOPS, "stop strings of a request"},
     {"max_stop_bytes", WIRE_MAX_STOP_BYTES, "bytes of a stop string"},
     {"max_logprobs", WIRE_MAX_LOGPROBS, "alternatives a token"},

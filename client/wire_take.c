@@ -309,10 +309,15 @@ static int take_json(struct wire_decode *d, const msgpack_object *o)
         return wire_wrong_type(d);
     }
     wire_buf_init(&b, JSON_MAX);
-    int r = wire_json_text(&b, o, false);
+    int r = wire_json_text(&b, o, false, WIRE_MAX_LONG_FLOATS);
     wire_buf_put(&b, "", 1);
     if (r == -EINVAL) {
         code = wire_refuse(d, "must not hold bin values");
+    } else if (r == -EOVERFLOW) {
+        code =
+            wire_fail(d->err, WIRE_E_TOO_LONG, d->row->name,
+                      strlen(d->row->name), "%s has more than %u long floats",
+                      d->row->name, WIRE_MAX_LONG_FLOATS);
     } else if (b.err == -E2BIG) {
         code = wire_fail(
             d->err, WIRE_E_TOO_LONG, d->row->name, strlen(d->row->name),

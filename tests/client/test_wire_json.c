@@ -24,7 +24,7 @@ static void assert_becomes(const char *text, const char *want)
                      MSGPACK_UNPACK_SUCCESS);
     assert_int_equal(off, packed.n);
     wire_buf_init(&out, WIRE_MAX_FRAME);
-    assert_int_equal(wire_json_text(&out, &u.data, false), 0);
+    assert_int_equal(wire_json_text(&out, &u.data, false, 100), 0);
     wire_buf_put(&out, "", 1);
     assert_string_equal((char *)out.p, want);
     wire_buf_finish(&out);
@@ -201,7 +201,7 @@ static void test_doubles_are_exact(void **state)
         msgpack_object o = {.type = MSGPACK_OBJECT_FLOAT64, .via.f64 = in.d};
         struct wire_buf b;
         wire_buf_init(&b, 100);
-        assert_int_equal(wire_json_text(&b, &o, false), 0);
+        assert_int_equal(wire_json_text(&b, &o, false, 100), 0);
         wire_buf_put(&b, "", 1);
         out.d = strtod((char *)b.p, NULL);
         if (in.u != out.u || strpbrk((char *)b.p, ".e") == NULL) {
@@ -209,6 +209,92 @@ static void test_doubles_are_exact(void **state)
         }
         wire_buf_finish(&b);
     }
+}
+
+/* Numbers of few digits take the fast way; they must not look different. */
+static void test_short_decimals_are_shortest(void **state)
+{
+    static const char *const same[] = {"0.3",
+                                       "0.7",
+                                       "2.675",
+                                       "1234.5678",
+                                       "999999999999999.0",
+                                       "1e+15",
+                                       "1e+22",
+                                       "1e+23",
+                                       "1e-22",
+                                       "1e-23",
+                                       "123456789012345.6",
+                                       "0.000123456789012345",
+                                       "9007199254740991.0",
+                                       "0.1234567890123456",
+                                       "8.41",
+                                       "4.35",
+                                       "1.005",
+                                       "100.0",
+                                       "1200.0",
+                                       "5e-05",
+                                       "0.00015"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        const char *want = same[i];
+        if (strcmp(want, "1e+15") == 0) {
+            want = "1000000000000000.0";
+        }
+        assert_becomes(same[i], want);
+    }
+    for (int i = 0; i < 100000; i++) {
+        char text[32], *end;
+        snprintf(text, sizeof(text), "%d.%02d5", i / 100, i % 100);
+        msgpack_object o = {.type = MSGPACK_OBJECT_FLOAT64,
+                            .via.f64 = strtod(text, &end)};
+        struct wire_buf b;
+        wire_buf_init(&b, 100);
+        assert_int_equal(wire_json_text(&b, &o, false, 0), 0);
+        wire_buf_put(&b, "", 1);
+        assert_string_equal((char *)b.p, text);
+        wire_buf_finish(&b);
+    }
+}
+
+/* What takes long is bounded, so that no frame can hold up the I/O thread. */
+static void test_long_floats_are_bounded(void **state)
+{
+    msgpack_object item[3] = {
+        {.type = MSGPACK_OBJECT_FLOAT64, .via.f64 = 1.0 / 3},
+        {.type = MSGPACK_OBJECT_FLOAT64, .via.f64 = 0.25},
+        {.type = MSGPACK_OBJECT_FLOAT64, .via.f64 = 2.0 / 3},
+    };
+    msgpack_object o = {.type = MSGPACK_OBJECT_ARRAY,
+                        .via.array = {.size = 3, .ptr = item}};
+    struct wire_request *r = NULL;
+    struct wire_error err;
+    struct wire_buf b;
+
+    (void)state;
+    wire_buf_init(&b, 1000);
+    assert_int_equal(wire_json_text(&b, &o, false, 2), 0);
+    assert_int_equal(wire_json_text(&b, &o, false, 1), -EOVERFLOW);
+    wire_buf_finish(&b);
+
+    wire_buf_init(&b, WIRE_MAX_FRAME);
+    wire_value_map(&b, 3);
+    wire_value_str(&b, "id", 2);
+    wire_value_uint(&b, 1);
+    wire_value_str(&b, "op", 2);
+    wire_value_str(&b, "render", 6);
+    wire_value_str(&b, "messages", 8);
+    wire_value_list(&b, 1);
+    wire_value_map(&b, 1);
+    wire_value_str(&b, "a", 1);
+    wire_value_list(&b, WIRE_MAX_LONG_FLOATS + 1);
+    for (unsigned i = 0; i <= WIRE_MAX_LONG_FLOATS; i++) {
+        wire_value_real(&b, 1.0 / 3);
+    }
+    assert_int_equal(wire_decode_request(b.p, b.n, &r, &err), WIRE_E_TOO_LONG);
+    assert_string_equal(err.detail, "messages");
+    wire_buf_finish(&b);
 }
 
 static void test_a_locale_with_a_comma_changes_nothing(void **state)
@@ -240,8 +326,8 @@ static void test_bin_is_a_list_of_bytes_or_refused(void **state)
 
     (void)state;
     wire_buf_init(&b, 100);
-    assert_int_equal(wire_json_text(&b, &o, false), -EINVAL);
-    assert_int_equal(wire_json_text(&b, &o, true), 0);
+    assert_int_equal(wire_json_text(&b, &o, false, 100), -EINVAL);
+    assert_int_equal(wire_json_text(&b, &o, true, 100), 0);
     assert_int_equal(b.n, 8);
     assert_memory_equal(b.p, "[255, 0]", 8);
     wire_buf_finish(&b);
@@ -269,6 +355,8 @@ int main(void)
         cmocka_unit_test(test_what_is_no_json),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_doubles_are_exact),
+        cmocka_unit_test(test_short_decimals_are_shortest),
+        cmocka_unit_test(test_long_floats_are_bounded),
         cmocka_unit_test(test_a_locale_with_a_comma_changes_nothing),
         cmocka_unit_test(test_bin_is_a_list_of_bytes_or_refused),
         cmocka_unit_test(test_the_buffer_has_a_cap),
