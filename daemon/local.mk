@@ -63,6 +63,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/draw.c \
 	daemon/model/draw.h \
 	daemon/model/fill.c \
+	daemon/model/folder.c \
 	daemon/model/forward.c \
 	daemon/model/forward.h \
 	daemon/model/kv.c \
@@ -75,6 +76,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/mtp.h \
 	daemon/model/names.c \
 	daemon/model/names.h \
+	daemon/model/opening.h \
 	daemon/model/plan.c \
 	daemon/model/plan.h \
 	daemon/model/quant.c \

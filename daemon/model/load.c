@@ -29,6 +29,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "daemon/model/available.h"
 #include "daemon/model/watch.h"
 
 /* One read: 8 MiB keeps an NVMe disk busy. */
@@ -56,6 +57,7 @@ struct load {
     int n_ranges, max_ranges;
     struct range *range;
     uint64_t total;
+    bool warm; /* map: it fits, so read in what is not in the page cache */
     atomic_uint_fast64_t next; /* first byte, over all ranges, not yet taken */
     atomic_uint_fast64_t done;
     atomic_int error; /* the first -errno of a piece */
@@ -223,6 +225,16 @@ static int warm(struct checkpoint *ck, int file, uint64_t off, uint64_t end)
     return readahead(f->fd, (off_t)off, bytes) == 0 ? 0 : -errno;
 }
 
+/* Where O_DIRECT was taken and then cannot read (a file system that stores the
+ * file inline, a coarser disk), the page cache has to do. False: it was off. */
+static bool undirect(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && (flags & O_DIRECT) != 0 &&
+           fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 /* Into the copy, in whole blocks as O_DIRECT wants them; the last block ends at
  * the end of the file. */
 static int copy_in(struct checkpoint *ck, int file, uint64_t off, uint64_t end)
@@ -232,7 +244,7 @@ static int copy_in(struct checkpoint *ck, int file, uint64_t off, uint64_t end)
     while (off < end && off < f->size) {
         ssize_t r = pread(f->fd, ck->map[file].at + off, end - off, (off_t)off);
 
-        if (r < 0 && errno == EINTR) {
+        if (r < 0 && (errno == EINTR || (errno == EINVAL && undirect(f->fd)))) {
             continue;
         }
         if (r < 0) {
@@ -257,7 +269,7 @@ static int do_piece(struct load *l, int file, uint64_t off, uint64_t end)
         }
         return mlock(l->ck->map[file].at + off, end - off) == 0 ? 0 : -errno;
     case MODEL_MAP:
-        return warm(l->ck, file, off, end);
+        return l->warm ? warm(l->ck, file, off, end) : 0;
     }
     return -EINVAL;
 }
@@ -396,6 +408,7 @@ int load_bytes(struct checkpoint *ck, struct report *rep)
     for (int i = 0; r == 0 && i < l.n_ranges; i++) {
         r = map_file(ck, l.range[i].file, rep);
     }
+    l.warm = l.total <= available_memory("");
     if (r == 0) {
         if (ck->conf.weights == MODEL_COPY) {
             set_direct(&l, true);

@@ -61,6 +61,7 @@ check_PROGRAMS += tests/daemon/test_plan
 tests_daemon_test_plan_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
 	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_weights
+TEST_THREADS += tests/daemon/test_weights
 tests_daemon_test_weights_LDADD = $(CKPT_LIBS) daemon/libmodel.a \
 	$(KERNELS_REF) $(MODEL_LIBS) $(TEST_LIBS)
 
