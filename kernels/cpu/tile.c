@@ -15,6 +15,23 @@
  * no sum.
  *
  * Runs on the pool's threads, each with its own job and scratch.
+ *
+ * Limits: few rows, the memory; many rows, the multiplier: a tile of M x N
+ * takes M + N loads for M * N dots, 10 for 24 with 32 registers, so that loads
+ * do not bind; with 16 registers they nearly do (26 for 24 multiplications).
+ *
+ * Tried (Zen 3, avx2, one thread, BF16 [12288][4096]; read limit 26 GB/s, FMA
+ * peak 102 GFLOP/s; bench_linear):
+ *   one row: four neighbouring rows at a time        22.6 GB/s  short streams
+ *   one row: four rows a quarter of the item apart   24.5 GB/s  kept
+ *   the same, prefetch 1 KiB ahead, or none          23.1, 24.7 noise; the next
+ *                                                    row helps where N > 1
+ *   512 rows: x outside, weights inside a tile       0.58 of peak  spills
+ *   512 rows: weights outside, x inside              0.64 of peak  kept
+ *   512 rows: all even products, then all odd ones   0.61 of peak  spills
+ *   8 rows as one tile of 8 x 1, as two of 4 x 3     0.42, 0.68    kept: 4 x 3
+ *   portable, packed, one row: decoded in registers  0.5 GB/s  stores too
+ *   narrow to forward; through memory                1.1 GB/s  kept
  */
 #include "kernels/cpu/tile.h"
 
@@ -105,13 +122,19 @@ int x_rows(struct cpu *c, const uint16_t *x, int stride, int n, int cols,
  * the cut of k for the blocked form, by what L1 holds. */
 #if ISA_LEVEL >= 2
 #define TILE_M(n) ((n) <= 6 ? 4 : 3)
+#define FEW_N 8
+#define FEW_MX 8
 #define GEMM_N 6
 #define GEMM_K (ISA_LEVEL == 3 ? 2048 : 768)
 #elif ISA_LEVEL == 1
-#define TILE_M(n) ((n) <= 3 ? 4 : (n) <= 6 ? 2 : 1)
+#define FEW_N 6
+#define FEW_MX 8
+#define TILE_M(n) ((n) <= 3 ? 4 : (n) == 4 ? 3 : 2)
 #define GEMM_N 6
 #define GEMM_K 512
 #else
+#define FEW_N 4
+#define FEW_MX 0
 #define TILE_M(n) ((n) <= 2 ? 4 : 2)
 #define GEMM_N 4
 #define GEMM_K 512
@@ -150,17 +173,25 @@ INLINE void acc_out(const vf *acc, const struct tile *t, int n)
     }
 }
 
-/* M and N are constants wherever this is inlined. */
+INLINE wv tile_w(const struct tile *t, int m, int k, int left)
+{
+    const uint8_t *p = t->w[m] + (size_t)k * 2;
+
+    return left < DOT_K ? wv_load_n(p, left) : wv_load(p);
+}
+
+/* M and N are constants wherever this is inlined. With 32 registers the
+ * weights of a chunk stay in some of them while x passes; with 16 there is room
+ * for one row's, and x comes from L1 with each multiplication. */
 INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
                        int left)
 {
+#if ISA_LEVEL >= 2
     wv w[TILE_M_MAX];
 
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++) {
-        const uint8_t *p = t->w[m] + (size_t)k * 2;
-
-        w[m] = left < DOT_K ? wv_load_n(p, left) : wv_load(p);
+        w[m] = tile_w(t, m, k, left);
     }
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
@@ -169,6 +200,17 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
             acc[n * M + m] = dot(acc[n * M + m], w[m], t->x[n] + k);
         }
     }
+#else
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        wv w = tile_w(t, m, k, left);
+
+#pragma GCC unroll 8
+        for (int n = 0; n < N; n++) {
+            acc[n * M + m] = dot(acc[n * M + m], w, t->x[n] + k);
+        }
+    }
+#endif
 }
 
 INLINE void tile_bf16(const struct tile *t, int M, int N, bool ahead)
@@ -292,10 +334,15 @@ static float extreme_dot(const struct tile_job *j, int n, const xt *x)
 
 /* ---- from accumulators to results ---- */
 
-/* Folds a tile of M weight rows (the first m_live count; the first of all is n
- * within the job) and N activation rows from r on into y. */
+/* A tile's place in its job: weight rows n, n + gap, .. of which m_live count,
+ * activation rows from r on. */
+struct place {
+    int n, gap, m_live, r;
+};
+
+/* Folds a tile of M weight rows and N activation rows into y. */
 static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
-                      int n, int m_live, int r)
+                      struct place at)
 {
     float sum[TILE_ACC + 3];
     int n_acc = M * N, i = 0;
@@ -309,18 +356,17 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
     for (; i < n_acc; i++) {
         sum[i] = vf_sum(vf_load(acc + i * VF_N));
     }
-    for (int m = 0; m < m_live; m++) {
-        if (row_is_extreme(j, j->n0 + n + m)) {
+    for (int m = 0; m < at.m_live; m++) {
+        int n = at.n + m * at.gap;
+        float *y = j->y + (size_t)at.r * j->y_stride + n;
+
+        if (row_is_extreme(j, j->n0 + n)) {
             for (i = 0; i < N; i++) {
-                sum[i * M + m] = extreme_dot(j, j->n0 + n + m, j->x[r + i]);
+                sum[i * M + m] = extreme_dot(j, j->n0 + n, j->x[at.r + i]);
             }
         }
-    }
-    for (i = 0; i < N; i++) {
-        float *y = j->y + (size_t)(r + i) * j->y_stride + n;
-
-        for (int m = 0; m < m_live; m++) {
-            y[m] = j->add ? y[m] + sum[i * M + m] : sum[i * M + m];
+        for (i = 0; i < N; i++, y += j->y_stride) {
+            *y = j->add ? *y + sum[i * M + m] : sum[i * M + m];
         }
     }
 }
@@ -342,33 +388,36 @@ static void run_few(const struct tile_job *j, size_t row_bytes,
     size_t s_bytes = (size_t)j->w->desc.cols / 32;
     const uint8_t *s =
         mx ? cpu_plane(j->w, j->expert, 1) + (size_t)j->n0 * s_bytes : NULL;
-    int nr = tile_rows(j->n_x, TILE_X), M = TILE_M(nr);
+    int nr = tile_rows(j->n_x, FEW_N), M = TILE_M(nr);
     struct tile t = {.mx = &j->cpu->mx,
                      .k = j->w->desc.cols,
                      .first = true,
                      .acc = (float *)j->scratch};
 
-    for (int n = 0; n < j->n_w; n += M) {
-        int m_live = imin(M, j->n_w - n);
+    int gap = j->n_w % M == 0 ? j->n_w / M : 1, step = gap > 1 ? 1 : M;
+    int end = gap > 1 ? gap : j->n_w;
 
-        t.ahead = (size_t)M * row_bytes;
-        for (int r = 0; r < j->n_x; r += nr) {
-            int rows = imin(nr, j->n_x - r);
+    for (int n = 0; n < end; n += step) {
+        struct place at = {n, gap, gap > 1 ? M : imin(M, j->n_w - n), 0};
+
+        t.ahead = (size_t)step * row_bytes;
+        for (; at.r < j->n_x; at.r += nr) {
+            int rows = imin(nr, j->n_x - at.r);
 
             /* A last share of fewer rows may have taller tiles; it takes them
              * from the same M rows, repeated past the end. */
             for (int m = 0; m < TILE_M_MAX; m++) {
-                int row = n + imin(m, m_live - 1);
+                int row = n + imin(m, at.m_live - 1) * gap;
 
                 t.w[m] = w + (size_t)row * row_bytes;
                 t.s[m] = mx ? s + (size_t)row * s_bytes : NULL;
             }
             for (int i = 0; i < rows; i++) {
-                t.x[i] = j->x[r + i];
+                t.x[i] = j->x[at.r + i];
             }
             tiles[rows](&t);
             t.ahead = 0;
-            tile_fold(j, t.acc, TILE_M(rows), rows, n, m_live, r);
+            tile_fold(j, t.acc, TILE_M(rows), rows, at);
         }
     }
 }
@@ -417,8 +466,9 @@ static void gemm_panel(const struct tile_job *j, const uint8_t *w, int n0,
             }
         }
         for (int n = 0; n < n_w; n += M) {
-            tile_fold(j, acc + (size_t)(n / M) * acc_tile, M, rows, n0 + n,
-                      imin(M, n_w - n), r);
+            struct place at = {n0 + n, 1, imin(M, n_w - n), r};
+
+            tile_fold(j, acc + (size_t)(n / M) * acc_tile, M, rows, at);
         }
     }
 }
@@ -473,7 +523,7 @@ uint64_t tile_run(const struct tile_job *j)
     }
     if (d->dtype == KERN_BF16 && j->n_x <= TILE_GEMM_X) {
         run_few(j, row_bytes, tiles_bf16);
-    } else if (d->dtype == KERN_MXFP4 && j->n_x <= TILE_X) {
+    } else if (d->dtype == KERN_MXFP4 && j->n_x <= FEW_MX) {
         run_few(j, row_bytes, tiles_mx);
     } else {
         run_many(j);

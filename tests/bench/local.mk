@@ -14,6 +14,14 @@ BENCH += tests/bench/bench_load
 EXTRA_PROGRAMS += tests/bench/bench_load
 tests_bench_bench_load_LDADD = tests/libsynth.a $(MODEL_LIBS)
 
+# Ops against what the machine can do, measured beside them (probe.h).
+EXTRA_PROGRAMS += tests/bench/bench_linear
+BENCH += tests/bench/bench_linear
+tests_bench_bench_linear_SOURCES = tests/bench/bench_linear.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_linear_LDADD = $(KERNELS_LIBS)
+CLEANFILES += tests/bench/bench_linear$(EXEEXT)
+
 bench: all $(BENCH)
 	@for b in $(BENCH); do \
 	    test -f $$b || b=$(srcdir)/$$b; \
