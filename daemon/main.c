@@ -275,7 +275,7 @@ static void on_hup(struct ev_loop *loop, ev_signal *w, int revents)
     log_warn("SIGHUP: reload is not supported yet; nothing was changed");
 }
 
-/* test_hold_steps: one held step, or all from now on. */
+/* test_hold_*: the held load or one held step, or all from now on. */
 static void on_release(struct ev_loop *loop, ev_signal *w, int revents)
 {
     struct daemon *d = w->data;
@@ -300,7 +300,7 @@ static void start_watching(struct daemon *d)
     watch_signal(d, &d->term, SIGTERM, on_stop);
     watch_signal(d, &d->intr, SIGINT, on_stop);
     watch_signal(d, &d->hup, SIGHUP, on_hup);
-    if (d->conf.test_hold_steps) {
+    if (d->conf.test_hold_load || d->conf.test_hold_steps) {
         watch_signal(d, &d->usr1, SIGUSR1, on_release);
         watch_signal(d, &d->usr2, SIGUSR2, on_release);
     }
@@ -320,7 +320,7 @@ static void stop_watching(struct daemon *d)
     ev_signal_stop(d->loop, &d->term);
     ev_signal_stop(d->loop, &d->intr);
     ev_signal_stop(d->loop, &d->hup);
-    if (d->conf.test_hold_steps) {
+    if (d->conf.test_hold_load || d->conf.test_hold_steps) {
         ev_signal_stop(d->loop, &d->usr1);
         ev_signal_stop(d->loop, &d->usr2);
     }
@@ -395,6 +395,7 @@ static int create_engine(struct daemon *d)
         .prefill_chunk = d->conf.prefill_chunk,
         .step_target_ms = d->conf.step_target_ms,
         .drafts = model.drafts,
+        .hold_load = d->conf.test_hold_load,
         .hold_steps = d->conf.test_hold_steps,
         .wake = server_wake,
         .log = on_engine_log,

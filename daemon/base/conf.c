@@ -142,6 +142,7 @@ static const struct conf_key table[] = {
     BOOL(log_text, "no", "Whether text may reach log and core dumps", false),
     NUMBER(oom_score_adj, CONF_INT, "500", 0, 1000, "",
         "Who is killed first when the host has no memory left", false),
+    BOOL(test_hold_load, "no", "For tests: the load waits for a signal", false),
     BOOL(test_hold_steps, "no", "For tests: steps wait for a signal", false),
     /* clang-format on */
 };

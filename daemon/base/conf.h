@@ -65,7 +65,7 @@ struct conf {
     int log_level; /* enum log_level */
     bool log_text;
     int oom_score_adj;
-    bool test_hold_steps;
+    bool test_hold_load, test_hold_steps;
 };
 
 enum conf_type {

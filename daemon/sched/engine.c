@@ -72,7 +72,7 @@ struct engine {
     const struct tokenizer *tokenizer;
     struct core *core;
     struct job *early, **early_end; /* came before there was a core */
-    bool step_released;
+    bool load_released, step_released;
 
     pthread_mutex_t lock; /* of status */
     struct engine_status status;
@@ -286,19 +286,6 @@ static void doze(struct engine *e)
 
 /* ---- from within the model ----------------------------------------------- */
 
-/* Between bytes of the load. Jobs stay in the box until there is a core. */
-static int on_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct engine *e = ctx;
-
-    (void)pthread_mutex_lock(&e->lock);
-    e->status.load_done = done;
-    e->status.load_total = total;
-    (void)pthread_mutex_unlock(&e->lock);
-    attend(e);
-    return atomic_load(&e->stop) ? -ECANCELED : 0;
-}
-
 static bool take_release(struct engine *e)
 {
     int n = atomic_load(&e->released);
@@ -309,6 +296,26 @@ static bool take_release(struct engine *e)
         }
     }
     return false;
+}
+
+/* Between bytes of the load. Jobs stay in the box until there is a core. */
+static int on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct engine *e = ctx;
+
+    (void)pthread_mutex_lock(&e->lock);
+    e->status.load_done = done;
+    e->status.load_total = total;
+    (void)pthread_mutex_unlock(&e->lock);
+    attend(e);
+    if (e->conf.hold_load && !e->load_released) {
+        while (!atomic_load(&e->stop) && !take_release(e)) {
+            doze(e);
+            attend(e);
+        }
+        e->load_released = true;
+    }
+    return atomic_load(&e->stop) ? -ECANCELED : 0;
 }
 
 /* Between layers of a step. */

@@ -37,6 +37,7 @@ struct engine_conf {
     int prefill_chunk; /* forced chunk (tests), 0 = by the time budget */
     int step_target_ms;
     int drafts;       /* greatest depth, -1 = what the model has */
+    bool hold_load;   /* tests: the load waits for engine_release */
     bool hold_steps;  /* tests: a step waits for engine_release */
     bool scrub_freed; /* freed pages are spoilt: a stale read shows */
     /* Called from the engine's threads when events wait: must only wake. */
@@ -82,7 +83,7 @@ void engine_drain(struct engine *e, bool on);
 /* Ends running work with `cancelled`/`draining` events, joins the threads. */
 void engine_stop(struct engine *e);
 void engine_destroy(struct engine *e); /* stops first; NULL is fine */
-/* Tests: lets n held steps pass. */
+/* Tests: lets n held steps (or the held load) pass. */
 void engine_release(struct engine *e, int n);
 
 #endif
