@@ -78,6 +78,12 @@ check_PROGRAMS += tests/daemon/test_step
 tests_daemon_test_step_LDADD = $(MK_LIBS)
 check_PROGRAMS += tests/daemon/test_synth
 tests_daemon_test_synth_LDADD = $(CKPT_LIBS) $(MK_LIBS)
+check_PROGRAMS += tests/daemon/test_mtp
+tests_daemon_test_mtp_LDADD = $(MK_LIBS)
+check_PROGRAMS += tests/daemon/test_sample
+tests_daemon_test_sample_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_kv
+tests_daemon_test_kv_LDADD = $(MK_LIBS)
 
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 

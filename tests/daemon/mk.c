@@ -168,7 +168,7 @@ static void forget_pages(struct mk *k, struct mk_req *r)
 {
     int low = (r->len - k->info->window + 1) / MODEL_PAGE_TOK;
 
-    for (int i = 0; i < low; i++) {
+    for (int i = 0; !r->keep && i < low; i++) {
         if (r->page[MODEL_SLIDING][i] >= 0) {
             mk_ok(k, model_scrub_page(k->m, MODEL_SLIDING,
                                       r->page[MODEL_SLIDING][i]));
@@ -226,17 +226,17 @@ void mk_take(struct mk *k, struct mk_req *r, const struct model_span *s,
     assert_int_equal(o->layer, -1);
     r->len = o->committed;
     assert_int_equal(r->len, model_seq_len(k->m, r->seq));
-    if (s->n_draft > 0) {
-        r->n_drafts++;
-        r->n_drafted += o->n_drafted;
-        r->n_accepted += o->n_accepted;
-        assert_int_equal(o->n_drafted, s->n_draft);
-    }
     for (int i = 0; i < o->n_tokens && !r->done; i++) {
         r->logprob[r->n_ids] = o->token[i].logprob;
         r->ids[r->n_ids++] = o->token[i].id;
         r->done = r->n_ids - r->n_prompt == r->max_new ||
                   (r->eos && is_eos(k, o->token[i].id));
+        r->n_accepted += i < o->n_accepted;
+    }
+    if (s->n_draft > 0) {
+        r->n_drafts++;
+        r->n_drafted += o->n_drafted;
+        assert_int_equal(o->n_drafted, s->n_draft);
     }
 }
 

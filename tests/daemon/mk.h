@@ -59,11 +59,13 @@ struct mk_req {
     bool eos;  /* stop at the model's stop ids */
     int chunk; /* prompt rows a step, 0: all that fit */
     int cut;   /* feed at most so many of the pending drafts, -1: all */
+    bool keep; /* pages that left the window stay as they are */
     int seq;   /* -1 until started */
     int len;   /* committed */
     bool done;
-    float logprob[MK_MAX];               /* of the drawn ones, by position */
-    int n_drafts, n_drafted, n_accepted; /* verifications, tokens, tokens */
+    float logprob[MK_MAX]; /* of the drawn ones, by position */
+    /* verifications, drafts in them, drafts that became part of the answer */
+    int n_drafts, n_drafted, n_accepted;
     int32_t page[MODEL_N_GROUPS][MK_MAX / MODEL_PAGE_TOK + 1];
     int n_pages;
 };
