@@ -410,7 +410,8 @@ struct kern_ops {
     /* Lifetime. open returns -ENODEV where it cannot run here. */
     int (*open)(struct kern **ret, const struct kern_open_args *a);
     void (*close)(struct kern *k);
-    /* Memory and stream: these are not compute ops. */
+    /* Memory and stream: these are not compute ops. upload has taken its bytes
+     * when it returns; buf_new promises nothing about contents. */
     int (*buf_new)(struct kern *k, size_t bytes, struct kern_buf **ret);
     void (*buf_free)(struct kern *k, struct kern_buf *b);
     int (*upload)(struct kern *k, struct kern_ptr to, const void *from,

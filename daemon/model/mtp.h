@@ -43,7 +43,9 @@ struct mtp {
     struct forward *f;
     int n;         /* modules */
     int max_spans; /* of a step */
-    float beta;    /* of proposals at temperature > 0 (kernels.h) */
+    /* Of each module's proposals at temperature > 0: 0 proposes the likeliest
+     * token, else argmax(beta * log q + the noise of that position). */
+    float beta[KERN_MAX_DRAFTS];
     struct bufs bufs;
     struct rows rows; /* of the module that is being computed */
     struct kern_ptr span, first, row0, below, last, last_pos;
@@ -57,9 +59,10 @@ struct mtp {
 struct mtp_step {
     int n_spans;
     struct kern_mtp_span *span;
-    int n_lines;                          /* of the page tables */
-    const int32_t *low;                   /* [KERN_MAX_DRAFTS][n_lines] */
-    const struct kern_sample_row *params; /* [n_spans], of their proposals */
+    int n_lines;                    /* of the page tables */
+    const int32_t *low;             /* [KERN_MAX_DRAFTS][n_lines] */
+    struct kern_sample_row *params; /* [n_spans], of their proposals; beta is
+                                     * set here, module by module */
     struct kern_ptr pen; /* what params' penalties point into, or absent */
     int n_step_rows, max_rows; /* bounds: trunk rows, rows of a module */
     struct kern_ptr step_ids, n_accept, next; /* on the device */

@@ -104,11 +104,10 @@ struct kern_sample_row sampling_row(const struct sampling *s)
     return r;
 }
 
-struct kern_sample_row sampling_draft_row(const struct sampling *s, float beta)
+struct kern_sample_row sampling_draft_row(const struct sampling *s)
 {
     struct kern_sample_row r = sampling_row(s);
 
-    r.beta = beta;
     r.n_top = -1;
     return r;
 }

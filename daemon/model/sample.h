@@ -33,8 +33,8 @@ int sampling_add(struct sampling *s, int32_t id);
 
 /* The row of a draw; penalties and mask still off. */
 struct kern_sample_row sampling_row(const struct sampling *s);
-/* The row of a proposal; beta as in kernels.h. */
-struct kern_sample_row sampling_draft_row(const struct sampling *s, float beta);
+/* The row of a proposal; beta is the module's to set. */
+struct kern_sample_row sampling_draft_row(const struct sampling *s);
 /* Entries that the list may have with n more tokens drawn. */
 int sampling_max_penalties(const struct sampling *s, int n);
 /* The history as if extra had been drawn too; returns the entries written. */

@@ -462,7 +462,7 @@ static void stage_mtp_span(struct model *m, int i)
     for (int k = 0; k < KERN_MAX_DRAFTS; k++) {
         st->low[k * n + st->order[i]] = to->low[k];
     }
-    st->mtp_params[i] = sampling_draft_row(&q->sampling, m->mtp.beta);
+    st->mtp_params[i] = sampling_draft_row(&q->sampling);
     if (s->draw0 >= 0) {
         /* the history without what this step draws: unknown as yet */
         st->mtp_params[i].pen_off = m->draw.row[s->draw0].pen_off;

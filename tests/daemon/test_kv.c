@@ -18,6 +18,7 @@ static const struct shape shape = {
     .n_layers = 3,
     .n_mtp = 2,
     .window = 16,
+    .head_dim = 128,
     .layer = {{.n_head = 4, .n_kv_head = 2, .n_freq = 32},
               {.sliding = true, .n_head = 6, .n_kv_head = 1, .n_freq = 64},
               {.n_head = 4, .n_kv_head = 1, .n_freq = 32},

@@ -51,8 +51,8 @@ static void test_rows_carry_the_parameters(void **state)
     assert_int_equal(r.mask, -1);
     assert_int_equal(r.given, -1);
     assert_int_equal(r.pen_n, 0);
-    r = sampling_draft_row(&s, 0.5f);
-    assert_true(r.beta == 0.5f && r.temperature == 0.8f);
+    r = sampling_draft_row(&s);
+    assert_true(r.temperature == 0.8f);
     assert_int_equal(r.n_top, -1);
     sampling_finish(&s);
 }
