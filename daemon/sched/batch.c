@@ -412,8 +412,8 @@ static void decode_pass(struct batch_work *w, struct batch_plan *p, int limit)
             n = limit - w->rows;
         }
         /* Nobody is evicted for the sake of a guess. */
-        if (n > 1 && !fits(w, i, q->committed + n)) {
-            n = 1;
+        while (n > 1 && !fits(w, i, q->committed + n)) {
+            n--;
         }
         if (take(w, p, i, q->committed + n)) {
             give(w, i, 1, n - 1);

@@ -266,7 +266,15 @@ static void drain_inbox(struct engine *e)
     }
 }
 
-/* Until something comes in or a time limit runs out. */
+/* Jobs first, then the tickets, in this order: a nudge is gone when it has been
+ * taken out, and what it stood for must be looked at after that. */
+static void hear(struct engine *e)
+{
+    drain_inbox(e);
+    attend(e);
+}
+
+/* Until something comes in or a time limit runs out, then hears it. */
 static void doze(struct engine *e)
 {
     uint64_t now = clock_us(NULL), deadline = ticket_deadline(e->tickets);
@@ -282,6 +290,7 @@ static void doze(struct engine *e)
     if (item != NULL) {
         take_in(e, item);
     }
+    hear(e);
 }
 
 /* ---- from within the model ----------------------------------------------- */
@@ -323,9 +332,7 @@ static void on_tick(void *ctx)
 {
     struct engine *e = ctx;
 
-    /* In this order: the nudge that is taken out is looked into. */
-    drain_inbox(e);
-    attend(e);
+    hear(e);
     if (e->core == NULL || core_step_live(e->core) == 0) {
         return;
     }
@@ -333,7 +340,6 @@ static void on_tick(void *ctx)
         while (!atomic_load(&e->stop) && core_step_live(e->core) > 0 &&
                !take_release(e)) {
             doze(e);
-            attend(e);
         }
         e->step_released = true;
     }
@@ -422,7 +428,6 @@ static bool wait_for_tokenizer(struct engine *e)
                0 &&
            !atomic_load(&e->stop)) {
         doze(e);
-        attend(e);
     }
     if (r > 0 && tokenizer_vocab(e->tokenizer) > vocab) {
         r = -EBADMSG;
@@ -534,8 +539,7 @@ static void serve(struct engine *e)
     while (!atomic_load(&e->stop)) {
         int r;
 
-        drain_inbox(e);
-        attend(e);
+        hear(e);
         e->step_released = false;
         r = core_step(e->core);
         publish(e);

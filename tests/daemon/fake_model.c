@@ -41,7 +41,7 @@ struct seq {
     uint64_t serial;
     struct model_sampling s;
     int32_t *known; /* history and what was drawn since */
-    int n_known, committed;
+    int n_known, n_prompt, committed;
     int n_drafts;
     int32_t draft[MODEL_MAX_DRAFTS];
     int mtp_next[MODEL_MAX_DRAFTS]; /* first missing slot of module k + 1 */
@@ -161,10 +161,13 @@ static uint64_t at(int32_t token, int pos, uint64_t salt)
                (uint64_t)pos * 0xd6e8feb86659fd93u + salt);
 }
 
-static uint64_t of_params(const struct model_sampling *s)
+/* What was drawn is penalised, the prompt is not: so it matters where the
+ * prompt ends, also to a request that is resumed. */
+static uint64_t of_params(const struct model_sampling *s, int n_prompt)
 {
     uint64_t h = s->temperature == 0 ? 1 : s->seed;
 
+    h = mix(h + (uint64_t)n_prompt * 0x9e3779b97f4a7c15u);
     h = mix(h + (uint64_t)(s->temperature * 1000));
     h = mix(h + (uint64_t)(s->top_p * 1000) + (uint64_t)s->top_k * 7919);
     h = mix(h + (uint64_t)(s->min_p * 1000));
@@ -173,10 +176,11 @@ static uint64_t of_params(const struct model_sampling *s)
                               1000));
 }
 
-static int32_t draw(const struct model_sampling *s, uint64_t full,
+static int32_t draw(const struct model_sampling *s, int n_prompt, uint64_t full,
                     uint64_t window, int pos)
 {
-    uint64_t h = mix(full ^ mix(window) ^ of_params(s) ^ (uint64_t)pos);
+    uint64_t h =
+        mix(full ^ mix(window) ^ of_params(s, n_prompt) ^ (uint64_t)pos);
 
     if (fake.eos_one_in > 0 && h % (unsigned)fake.eos_one_in == 0) {
         return fake.eos;
@@ -184,7 +188,8 @@ static int32_t draw(const struct model_sampling *s, uint64_t full,
     return fake.first_token + (int32_t)(mix(h) % (unsigned)fake.n_tokens);
 }
 
-int32_t fake_next(const struct model_sampling *s, const int32_t *ids, int n)
+int32_t fake_next(const struct model_sampling *s, const int32_t *ids,
+                  int n_prompt, int n)
 {
     uint64_t full = 0, window = 0;
 
@@ -192,7 +197,7 @@ int32_t fake_next(const struct model_sampling *s, const int32_t *ids, int n)
         full += at(ids[i], i, 1);
         window += i > n - 1 - fake.window ? at(ids[i], i, 2) : 0;
     }
-    return draw(s, full, window, n);
+    return draw(s, n_prompt, full, window, n);
 }
 
 /* ---- pages --------------------------------------------------------------- */
@@ -277,7 +282,7 @@ static int32_t row_draws(struct model *m, const struct model_span *sp, int row)
             window += at(s->token, i, 2);
         }
     }
-    return draw(&q->s, full, window, pos + 1);
+    return draw(&q->s, q->n_prompt, full, window, pos + 1);
 }
 
 /* ---- drafts -------------------------------------------------------------- */
@@ -329,7 +334,7 @@ static void make_drafts(struct model *m, const struct model_span *sp)
     q->n_drafts = 0;
     for (int k = 0; k < MODEL_MAX_DRAFTS; k++) {
         int n = q->n_known + k;
-        int32_t t = fake_next(&q->s, ids, n);
+        int32_t t = fake_next(&q->s, ids, q->n_prompt, n);
 
         if (mix((uint64_t)n + q->s.seed) % 100 < (unsigned)fake.wrong_drafts) {
             t = t == fake.first_token ? t + 1 : fake.first_token;
@@ -665,6 +670,7 @@ int model_seq_open(struct model *m, const struct model_sampling *s,
     }
     memcpy(q->known, history, (size_t)n_history * sizeof(*history));
     q->n_known = n_history;
+    q->n_prompt = n_history - n_drawn;
     q->s = *s;
     q->serial = ++m->serials;
     q->open = true;

@@ -49,8 +49,10 @@ struct fake_conf {
 extern struct fake_conf fake; /* set it before model_open */
 void fake_reset(void);        /* defaults: 4 layers, window 64, 3 MTP modules */
 
-/* The token that follows these, as the model would draw it. */
-int32_t fake_next(const struct model_sampling *s, const int32_t *ids, int n);
+/* The token that follows these n, of which the first n_prompt were given, as
+ * the model would draw it. */
+int32_t fake_next(const struct model_sampling *s, const int32_t *ids,
+                  int n_prompt, int n);
 
 /* Layer boundaries passed so far; any thread. */
 uint64_t fake_boundaries(void);

@@ -430,6 +430,13 @@ static void test_paused_request_pins_no_pages(void **state)
     s.a.free_pages[MODEL_FULL] = 1;
     batch_plan(&s.a, s.plan);
     assert_int_equal(s.plan->n_evicts, 0);
+    /* Not only the oldest may take from it, so may anybody who runs. */
+    add_decoding(&s, 65)->priority = -10;
+    s.a.free_pages[MODEL_FULL] = 1; /* for the oldest */
+    batch_plan(&s.a, s.plan);
+    assert_true(evicted(&s, 0));
+    assert_int_equal(rows_of(&s, 1), 1);
+    assert_int_equal(rows_of(&s, 2), 1);
     batch_plan_destroy(s.plan);
 }
 
@@ -440,16 +447,62 @@ static void test_newcomers_leave_what_is_promised(void **state)
     (void)state;
     scene_init(&s);
     add_running(&s, 640, 64); /* will want 9 pages more */
-    add(&s, 640);
+    add(&s, 640)->owner = 1;  /* 10 pages */
+    s.a.soft_rows = 128;      /* one piece each */
     s.a.free_pages[MODEL_FULL] = 18;
     batch_plan(&s.a, s.plan);
+    assert_int_equal(rows_of(&s, 0), 128);
     assert_int_equal(rows_of(&s, 1), 0);
     s.a.free_pages[MODEL_FULL] = 19;
-    s.a.soft_rows = 576 + 64;
-    s.a.hard_rows = 2000;
     batch_plan(&s.a, s.plan);
-    assert_int_equal(rows_of(&s, 0), 576);
+    assert_int_equal(rows_of(&s, 0), 64);
     assert_int_equal(rows_of(&s, 1), 64);
+    /* A promise ends with the one it was made to. */
+    s.req[0].priority = -1;
+    s.req[1].priority = 1;
+    add_decoding(&s, 30)->arrival = 0; /* the oldest */
+    s.req[0].arrival = 5;
+    s.a.free_pages[MODEL_FULL] = 10;
+    batch_plan(&s.a, s.plan);
+    assert_true(evicted(&s, 0));
+    assert_true(rows_of(&s, 1) > 0);
+    batch_plan_destroy(s.plan);
+}
+
+static void test_one_who_was_picked_can_still_be_evicted(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    add_decoding(&s, 65);
+    add_decoding(&s, 65)->owner = 1;
+    s.owner[0].served = 100; /* so the other is asked first */
+    s.a.free_pages[MODEL_FULL] = 1;
+    batch_plan(&s.a, s.plan);
+    assert_true(evicted(&s, 1));
+    assert_int_equal(rows_of(&s, 0), 1);
+    assert_int_equal(rows_of(&s, 1), 0);
+    assert_int_equal(s.plan->n_rows, 1);
+    batch_plan_destroy(s.plan);
+}
+
+static void test_drafts_take_no_pages_from_others(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    add_decoding(&s, 63)->n_draft = 3; /* rows 62, 63 | 64, 65 */
+    add_decoding(&s, 30);
+    s.a.free_pages[MODEL_FULL] = 0;
+    batch_plan(&s.a, s.plan);
+    assert_int_equal(s.plan->n_evicts, 0);
+    assert_int_equal(pick_of(&s, 0)->n_rows, 1);
+    assert_int_equal(pick_of(&s, 0)->n_draft, 1);
+    s.a.free_pages[MODEL_FULL] = 1;
+    batch_plan(&s.a, s.plan);
+    assert_int_equal(pick_of(&s, 0)->n_draft, 3);
     batch_plan_destroy(s.plan);
 }
 
@@ -883,6 +936,8 @@ int main(void)
         cmocka_unit_test(test_nobody_is_evicted_in_vain),
         cmocka_unit_test(test_paused_request_pins_no_pages),
         cmocka_unit_test(test_newcomers_leave_what_is_promised),
+        cmocka_unit_test(test_one_who_was_picked_can_still_be_evicted),
+        cmocka_unit_test(test_drafts_take_no_pages_from_others),
         cmocka_unit_test(test_small_one_does_not_pass_a_big_one_for_pages),
         cmocka_unit_test(test_other_owner_gets_a_seat_from_who_has_many),
         cmocka_unit_test(test_higher_priority_gets_a_seat),

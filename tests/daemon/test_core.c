@@ -224,7 +224,7 @@ static void continuation(const struct job *j, int n, int32_t *ret)
     sampling_of(j, &s);
     memcpy(ids, j->ids, (size_t)j->n_ids * sizeof(*ids));
     for (int i = 0; i < n; i++) {
-        ret[i] = ids[j->n_ids + i] = fake_next(&s, ids, j->n_ids + i);
+        ret[i] = ids[j->n_ids + i] = fake_next(&s, ids, j->n_ids, j->n_ids + i);
     }
     free(ids);
 }
@@ -764,6 +764,31 @@ static void test_non_finite_hits_one_request(void **state)
     answer_finish(&other);
 }
 
+/* Also where freed pages are otherwise left as they are: the fake model would
+ * not let the next request write into them. */
+static void test_non_finite_pages_are_scrubbed(void **state)
+{
+    struct rig r;
+    struct job *j;
+
+    (void)state;
+    fake.nan_token = 55;
+    rig_init(&r);
+    r.conf.scrub_freed = false;
+    rig_start(&r);
+    j = new_job(1, 60);
+    j->ids[50] = 55;
+    rig_add(&r, j);
+    rig_run(&r);
+    assert_true(r.answer[0].failed);
+    j = new_job(2, 60);
+    j->max_tokens = 1;
+    rig_add(&r, j);
+    rig_run(&r);
+    assert_true(r.answer[1].done);
+    rig_finish(&r);
+}
+
 static void test_device_fault_is_told_and_everything_can_be_ended(void **state)
 {
     struct rig r;
@@ -952,6 +977,29 @@ static void test_crowd_does_not_delay_a_newcomer(void **state)
     assert_true(steps[1] <= steps[0] + 2);
 }
 
+/* More owners come and go than the table of shares has places. */
+static void test_any_number_of_owners(void **state)
+{
+    struct core_counts n;
+    struct rig r;
+
+    (void)state;
+    rig_init(&r);
+    r.conf.max_live = 4;
+    rig_start(&r);
+    for (uint64_t id = 1; id <= 100; id++) {
+        struct job *j = new_job(id, 3);
+
+        j->uid = (uint32_t)id;
+        j->max_tokens = 1;
+        rig_add(&r, j);
+        rig_run(&r);
+    }
+    core_counts(r.core, &n);
+    assert_int_equal(n.finished, 100);
+    rig_finish(&r);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup(f, setup)
@@ -966,6 +1014,7 @@ int main(void)
         TEST(test_cancel_between_steps_and_while_queued),
         TEST(test_end_of_everything_within_a_step),
         TEST(test_non_finite_hits_one_request),
+        TEST(test_non_finite_pages_are_scrubbed),
         TEST(test_device_fault_is_told_and_everything_can_be_ended),
         TEST(test_too_long_names_both_numbers),
         TEST(test_pools_too_small_are_refused_at_the_start),
@@ -973,6 +1022,7 @@ int main(void)
         TEST(test_seed_is_drawn_and_told),
         TEST(test_progress_comes_four_times_a_second_at_most),
         TEST(test_paused_request_makes_no_rows),
+        TEST(test_any_number_of_owners),
         TEST(test_crowd_does_not_delay_a_newcomer),
     };
 

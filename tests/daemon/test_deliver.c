@@ -290,6 +290,24 @@ static void test_beginning_of_a_stop_string_comes_out_at_the_end(void **state)
     rig_finish(&r);
 }
 
+static void test_stop_string_that_only_the_end_completes(void **state)
+{
+    struct model_token t[MAX_IDS];
+    int n = tokens("<thi", t); /* withheld: it may become <think> */
+    enum event_finish why;
+    struct rig r;
+
+    (void)state;
+    rig_init(&r, true, false);
+    add_stop(&r, "<thi");
+    rig_start(&r, n);
+    assert_int_equal(feed(&r, t, n, 1), n);
+    assert_true(deliver_ended(r.d, &why));
+    assert_int_equal(why, FINISH_STOP);
+    assert_string_equal(r.a.text[EVENT_CONTENT], "");
+    rig_finish(&r);
+}
+
 static void test_stop_id_is_in_the_ids_and_not_in_the_text(void **state)
 {
     for (int k = 0; k < 3; k++) {
@@ -415,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_half_a_character_at_the_end_is_replaced),
         cmocka_unit_test(test_fr_70_nothing_of_a_stop_string_leaves),
         cmocka_unit_test(test_beginning_of_a_stop_string_comes_out_at_the_end),
+        cmocka_unit_test(test_stop_string_that_only_the_end_completes),
         cmocka_unit_test(test_stop_id_is_in_the_ids_and_not_in_the_text),
         cmocka_unit_test(test_max_tokens_is_exact),
         cmocka_unit_test(test_ids_and_logprobs_only_when_asked),
