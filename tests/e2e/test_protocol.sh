@@ -5,6 +5,7 @@
 # The protocol's rules, put to the daemon by a client that shares no code with
 # it (client.py).
 
+# shellcheck disable=SC2119 # functions with arguments, called without
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . "$(dirname "$0")/functions.sh"
 
