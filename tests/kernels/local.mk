@@ -43,3 +43,6 @@ tests_kernels_test_pool_LDADD = $(KERNELS_LIBS) $(TEST_LIBS)
 
 TEST_THREADS += tests/kernels/test_attn tests/kernels/test_expert \
 	tests/kernels/test_linear tests/kernels/test_pool
+
+check_PROGRAMS += tests/kernels/test_ref
+tests_kernels_test_ref_LDADD = $(KT_LIBS)
