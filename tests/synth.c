@@ -90,17 +90,26 @@ bool synth_preset(struct synth *s, const char *name)
 
 /* ---- what there is ------------------------------------------------------- */
 
+/* Room for one more, doubled where it is full. */
+static void *grow(void *list, int n, size_t size)
+{
+    if (n > 0 && (n & (n - 1)) != 0) {
+        return list;
+    }
+    list = realloc(list, (n > 0 ? 2 * (size_t)n : 1) * size);
+    if (list == NULL) {
+        abort();
+    }
+    return list;
+}
+
 static struct synth_matrix *add_matrix(struct plan *p, enum synth_kind kind,
                                        int layer, int rows, int cols,
                                        double gain)
 {
     struct synth_matrix *m;
 
-    p->matrix =
-        realloc(p->matrix, (size_t)(p->n_matrices + 1) * sizeof(*p->matrix));
-    if (p->matrix == NULL) {
-        abort();
-    }
+    p->matrix = grow(p->matrix, p->n_matrices, sizeof(*p->matrix));
     m = &p->matrix[p->n_matrices++];
     memset(m, 0, sizeof(*m));
     m->kind = kind;
@@ -116,11 +125,7 @@ static struct tensor *add_tensor(struct plan *p, const char *dtype)
 {
     struct tensor *t;
 
-    p->tensor =
-        realloc(p->tensor, (size_t)(p->n_tensors + 1) * sizeof(*p->tensor));
-    if (p->tensor == NULL) {
-        abort();
-    }
+    p->tensor = grow(p->tensor, p->n_tensors, sizeof(*p->tensor));
     t = &p->tensor[p->n_tensors++];
     memset(t, 0, sizeof(*t));
     t->dtype = dtype;
