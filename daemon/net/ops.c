@@ -145,6 +145,7 @@ static void op_job(struct server *s, struct conn *c,
     code = engine_submit(s->engine, j);
     if (code == 0) {
         flight_begin(&s->flights, c, id, r, now);
+        s->n_begun++;
         if (c->soft) {
             engine_pause(s->engine, id, true);
         }

@@ -308,6 +308,19 @@ static void log_end(const struct flight *f, const struct event *e)
     }
 }
 
+static void count_end(struct server *s, const struct event *e)
+{
+    if (e->type == EVENT_ERROR) {
+        count_error(s, wire_code_find(e->code, strlen(e->code)));
+        s->n_failed++;
+    } else if (!e->plain &&
+               (e->finish == FINISH_CANCELLED || e->finish == FINISH_TIMEOUT)) {
+        s->n_cancelled++;
+    } else {
+        s->n_finished++;
+    }
+}
+
 static void deliver(struct server *s, const struct event *e)
 {
     struct flight *f = flight_by_job(&s->flights, e->job);
@@ -321,9 +334,7 @@ static void deliver(struct server *s, const struct event *e)
     }
     reset_scratch(s);
     if (reply_is_final(e)) {
-        if (e->type == EVENT_ERROR) {
-            count_error(s, wire_code_find(e->code, strlen(e->code)));
-        }
+        count_end(s, e);
         log_end(f, e);
         flight_end(&s->flights, &s->host.accounts, f);
     }

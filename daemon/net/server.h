@@ -46,7 +46,9 @@ struct server {
     struct wire_buf scratch; /* frames on their way to a connection */
     struct log_limit noise;  /* lines that clients can provoke */
     /* counters */
-    uint64_t n_accepted, n_refused;
+    uint64_t n_accepted, n_refused; /* connections */
+    uint64_t n_begun;               /* flights, and how they ended */
+    uint64_t n_finished, n_failed, n_cancelled;
     uint64_t n_requests[WIRE_N_OPS];
     uint64_t n_errors[16]; /* by -code */
 };

@@ -116,18 +116,24 @@ static void put_pages(struct wire_map *m, const struct engine_status *st)
     wire_map_close(&in);
 }
 
+static void put_requests(struct wire_map *m, const struct server *s)
+{
+    struct wire_map in;
+
+    wire_map_open(m, "requests", &in);
+    wire_map_uint(&in, "total", s->n_begun);
+    wire_map_uint(&in, "finished", s->n_finished);
+    wire_map_uint(&in, "failed", s->n_failed);
+    wire_map_uint(&in, "cancelled", s->n_cancelled);
+    wire_map_close(&in);
+}
+
 static void put_work(struct wire_map *m, const struct engine_status *st)
 {
     struct wire_map in;
 
     wire_map_int(m, "queued", st->queued);
     wire_map_int(m, "running", st->running);
-    wire_map_open(m, "requests", &in);
-    wire_map_uint(&in, "total", st->requests);
-    wire_map_uint(&in, "finished", st->finished);
-    wire_map_uint(&in, "failed", st->failed);
-    wire_map_uint(&in, "cancelled", st->cancelled);
-    wire_map_close(&in);
     wire_map_open(m, "tokens", &in);
     wire_map_uint(&in, "prompt", st->prompt_tokens);
     wire_map_uint(&in, "cached", st->cached_tokens);
@@ -217,6 +223,7 @@ void status_op(struct server *s, struct conn *c, const struct wire_request *r)
     wire_map_str(&m, "server_version", PACKAGE_VERSION);
     wire_map_uint(&m, "uptime_ms", (server_now_us() - s->started_us) / 1000);
     put_model(&m, &st);
+    put_requests(&m, s);
     put_work(&m, &st);
     put_pages(&m, &st);
     put_process(&m, s, &st);
@@ -318,15 +325,16 @@ static void metrics_of_clients(FILE *f, const struct server *s)
     }
 }
 
-static void metrics_of_jobs(FILE *f, const struct engine_status *st)
+static void metrics_of_jobs(FILE *f, const struct server *s,
+                            const struct engine_status *st)
 {
     family(f, "jobs", "gauge", "Jobs now.");
     row(f, "jobs", "state", "queued", (uint64_t)st->queued);
     row(f, "jobs", "state", "running", (uint64_t)st->running);
     family(f, "jobs_total", "counter", "Jobs ended, by how.");
-    row(f, "jobs_total", "end", "finished", st->finished);
-    row(f, "jobs_total", "end", "failed", st->failed);
-    row(f, "jobs_total", "end", "cancelled", st->cancelled);
+    row(f, "jobs_total", "end", "finished", s->n_finished);
+    row(f, "jobs_total", "end", "failed", s->n_failed);
+    row(f, "jobs_total", "end", "cancelled", s->n_cancelled);
     family(f, "tokens_total", "counter",
            "Prompt tokens, those of them not recomputed, and drawn ones.");
     row(f, "tokens_total", "kind", "prompt", st->prompt_tokens);
@@ -374,7 +382,7 @@ void metrics_op(struct server *s, struct conn *c, const struct wire_request *r)
     if (f != NULL) {
         metrics_of_process(f, s, &st);
         metrics_of_clients(f, s);
-        metrics_of_jobs(f, &st);
+        metrics_of_jobs(f, s, &st);
         metrics_of_steps(f, &st);
     }
     if (f == NULL || fclose(f) != 0) {

@@ -374,10 +374,13 @@ static void fail(struct engine *e, int exit_code, const char *code,
     (void)pthread_mutex_unlock(&e->lock);
     say(e, 3, "%s", cause);
     set_state(e, ENGINE_FAILED);
+    /* Those who wait are told the cause even when the stop comes at once. */
+    answer_all(e, code, cause);
+    drop_jobs(e);
     while (!atomic_load(&e->stop)) {
+        doze(e);
         answer_all(e, code, cause);
         drop_jobs(e);
-        doze(e);
     }
 }
 

@@ -693,9 +693,19 @@ static void test_status_counts_connections_and_jobs(void **state)
     b->engine->status.pages_free[0] = 99;
     client_open(b, &c[0]);
     client_open(b, &c[1]);
-    client_say(b, &c[0], GENERATE("4"));
-    bench_run(b);
-    fake_accepted(b->engine, 0, 0, 12);
+    for (int i = 0; i < 5; i++) {
+        client_say(b, &c[0], GENERATE("4"));
+        bench_run(b);
+        if (i < 2) {
+            fake_done(b->engine, i, i == 0 ? FINISH_STOP : FINISH_CANCELLED);
+        } else if (i < 3) {
+            fake_error(b->engine, i, "too_long", "");
+        } else if (i < 4) {
+            fake_plain_done(b->engine, i);
+        }
+        bench_run(b);
+    }
+    fake_accepted(b->engine, 4, 0, 12);
     bench_run(b);
     client_say(b, &c[1], "{\"op\":\"status\",\"id\":9}");
     e = client_event(b, &c[1]);
@@ -707,10 +717,13 @@ static void test_status_counts_connections_and_jobs(void **state)
     IS("connections.total", 2);
     IS("pages.full.total", 100);
     IS("pages.full.free", 99);
-    IS("jobs.0.job", 1);
+    IS("jobs.0.job", 5);
     IS("jobs.0.uid", geteuid());
     IS("jobs.0.prompt_tokens", 12);
-    IS("requests.total", 1);
+    IS("requests.total", 5);
+    IS("requests.finished", 2);
+    IS("requests.failed", 1);
+    IS("requests.cancelled", 1);
     assert_true(wire_event_get(e, "memory.resident", &v));
     assert_true(v.u > 100000);
     assert_true(wire_event_get(e, "open_fds", &v));

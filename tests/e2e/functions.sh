@@ -128,6 +128,7 @@ launch_stepd()
 }
 
 # start_stepd [-n NAME] [ARG...]: launch_stepd, and back when it is ready.
+# shellcheck disable=SC2120 # arguments are optional
 start_stepd()
 {
     local name=stepd ping ended status=0
@@ -154,6 +155,7 @@ start_stepd()
 
 # stop_stepd [NAME]: SIGTERM, which must end in exit 0, without the socket
 # file, and without a word from a sanitizer (a leak makes the status non-zero).
+# shellcheck disable=SC2120 # the argument is optional
 stop_stepd()
 {
     local name=${1:-stepd}
@@ -210,6 +212,19 @@ show_log()
 ctl()
 {
     "$STEPCTL" -s "$sock" "$@"
+}
+
+# py [ARG...]: the Python program on stdin, with client.py at hand.
+py()
+{
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e \
+        "$PYTHON3" - "$@"
+}
+
+# requires_msgpack: skips where python3-msgpack is missing.
+requires_msgpack()
+{
+    requires "$PYTHON3" -c 'import msgpack'
 }
 
 # wait_for_line FILE REGEX: until a line of the file, now or later, matches.
