@@ -143,6 +143,103 @@ INLINE vf vf_exp2i(vi n)
         _mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
+/* ---- bits ---- */
+
+INLINE vi vi_set(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+
+/* x, x + 1, .. */
+INLINE vi vi_count(uint32_t x)
+{
+    return _mm256_add_epi32(vi_set(x),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm256_xor_si256(a, b);
+}
+
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+
+#define vi_shl(a, n) _mm256_slli_epi32(a, n)
+#define vi_sar(a, n) _mm256_srai_epi32(a, n)
+
+/* The low half of each product with c; *hi: the high half. */
+INLINE vi vi_mul(vi a, uint32_t c, vi *hi)
+{
+    __m256i m = vi_set(c);
+    __m256i even = _mm256_mul_epu32(a, m);
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), m);
+
+    *hi = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+
+INLINE vf vf_of_bits(vi a)
+{
+    return _mm256_castsi256_ps(a);
+}
+
+INLINE vi vf_bits(vf a)
+{
+    return _mm256_castps_si256(a);
+}
+
+INLINE vf vf_of_vi(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+
+/* Word i of lane j to to[4 * j + i]. */
+INLINE void vi_store4(uint32_t *to, vi a, vi b, vi c, vi d)
+{
+    __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
+    __m256i ef = _mm256_unpackhi_epi32(a, b), gh = _mm256_unpackhi_epi32(c, d);
+    __m256i r[4];
+
+    r[0] = _mm256_unpacklo_epi64(ab, cd);
+    r[1] = _mm256_unpackhi_epi64(ab, cd);
+    r[2] = _mm256_unpacklo_epi64(ef, gh);
+    r[3] = _mm256_unpackhi_epi64(ef, gh);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m128i *at = (__m128i *)(to + 4 * i);
+
+        _mm_storeu_si128(at, _mm256_castsi256_si128(r[i]));
+        _mm_storeu_si128(at + 4, _mm256_extracti128_si256(r[i], 1));
+    }
+}
+
+/* The sum over lanes of x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
+INLINE uint64_t vf_sum_2_40(vf x)
+{
+    const __m256d one = _mm256_set1_pd(0x1p40),
+                  magic = _mm256_set1_pd(0x1.8p52);
+    __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+    __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    __m256i sum;
+    int64_t out[4];
+
+    lo = _mm256_add_pd(_mm256_mul_pd(lo, one), magic);
+    hi = _mm256_add_pd(_mm256_mul_pd(hi, one), magic);
+    sum = _mm256_add_epi64(
+        _mm256_sub_epi64(_mm256_castpd_si256(lo), _mm256_castpd_si256(magic)),
+        _mm256_sub_epi64(_mm256_castpd_si256(hi), _mm256_castpd_si256(magic)));
+    _mm256_storeu_si256((void *)out, sum);
+    return (uint64_t)(out[0] + out[1] + out[2] + out[3]);
+}
+
 /* ---- folds: lane i with i + 4, i + 2, i + 1 ---- */
 
 INLINE float vf_sum(vf a)

@@ -141,6 +141,110 @@ INLINE vf vf_exp2i(vi n)
         _mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
 }
 
+/* ---- bits ---- */
+
+INLINE vi vi_set(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+
+/* x, x + 1, .. */
+INLINE vi vi_count(uint32_t x)
+{
+    return _mm512_add_epi32(
+        vi_set(x),
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+#define vi_shl(a, n) _mm512_slli_epi32(a, n)
+#define vi_sar(a, n) _mm512_srai_epi32(a, n)
+
+/* The low half of each product with c; *hi: the high half. */
+INLINE vi vi_mul(vi a, uint32_t c, vi *hi)
+{
+    __m512i m = vi_set(c);
+    __m512i even = _mm512_mul_epu32(a, m);
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), m);
+
+    *hi = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
+INLINE vf vf_of_bits(vi a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+INLINE vi vf_bits(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+
+INLINE vf vf_of_vi(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+/* Word i of lane j to to[4 * j + i]. */
+INLINE void vi_store4(uint32_t *to, vi a, vi b, vi c, vi d)
+{
+    __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+    __m512i ef = _mm512_unpackhi_epi32(a, b), gh = _mm512_unpackhi_epi32(c, d);
+    __m512i r[4];
+
+    r[0] = _mm512_unpacklo_epi64(ab, cd);
+    r[1] = _mm512_unpackhi_epi64(ab, cd);
+    r[2] = _mm512_unpacklo_epi64(ef, gh);
+    r[3] = _mm512_unpackhi_epi64(ef, gh);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m128i *at = (__m128i *)(to + 4 * i);
+
+        _mm_storeu_si128(at, _mm512_castsi512_si128(r[i]));
+        _mm_storeu_si128(at + 4, _mm512_extracti32x4_epi32(r[i], 1));
+        _mm_storeu_si128(at + 8, _mm512_extracti32x4_epi32(r[i], 2));
+        _mm_storeu_si128(at + 12, _mm512_extracti32x4_epi32(r[i], 3));
+    }
+}
+
+/* The sum over lanes of x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
+INLINE uint64_t vf_sum_2_40(vf x)
+{
+    const __m512d one = _mm512_set1_pd(0x1p40),
+                  magic = _mm512_set1_pd(0x1.8p52);
+    __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    __m512d hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    __m512i sum;
+    int64_t out[8];
+    uint64_t total = 0;
+
+    lo = _mm512_add_pd(_mm512_mul_pd(lo, one), magic);
+    hi = _mm512_add_pd(_mm512_mul_pd(hi, one), magic);
+    sum = _mm512_add_epi64(
+        _mm512_sub_epi64(_mm512_castpd_si512(lo), _mm512_castpd_si512(magic)),
+        _mm512_sub_epi64(_mm512_castpd_si512(hi), _mm512_castpd_si512(magic)));
+    _mm512_storeu_si512(out, sum);
+    for (int i = 0; i < 8; i++) {
+        total += (uint64_t)out[i];
+    }
+    return total;
+}
+
 /* ---- folds: lane i with i + 8, i + 4, i + 2, i + 1 ---- */
 
 INLINE float vf_sum(vf a)

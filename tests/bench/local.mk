@@ -37,3 +37,10 @@ BENCH += tests/bench/bench_tokenizer
 EXTRA_PROGRAMS += tests/bench/bench_tokenizer
 tests_bench_bench_tokenizer_LDADD = $(TEXT_LIBS)
 CLEANFILES += tests/bench/bench_tokenizer$(EXEEXT)
+
+EXTRA_PROGRAMS += tests/bench/bench_sample
+BENCH += tests/bench/bench_sample
+tests_bench_bench_sample_SOURCES = tests/bench/bench_sample.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_sample_LDADD = $(KERNELS_LIBS)
+CLEANFILES += tests/bench/bench_sample$(EXEEXT)
