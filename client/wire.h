@@ -204,12 +204,15 @@
  *             exceeds max_frame.
  *   done      {finish_reason: "stop" | "length" | "tool_calls" | "cancelled" |
  *             "timeout", usage {prompt_tokens, cached_tokens,
- *             completion_tokens, reasoning_tokens, drafted, accepted}, seed,
- *             timings {queue_ms, prefill_ms, decode_ms}}; of the other ops as
- *             section 3 says
- *   error     {code, message, detail, retry_ms}: code is a word of section 5,
- *             message is for people, detail (where it helps) the key or name
- *             in question, retry_ms (with busy) when to try again
+ *             completion_tokens, reasoning_tokens, drafts, drafted, accepted,
+ *             accepted_at, mean_acceptance_length}, seed, timings {queue_ms,
+ * prefill_ms, decode_ms}}. Of drafting: drafts counts verifications, drafted
+ * the tokens in them, accepted those that became part of the answer, and where
+ * there were drafts accepted_at lists the latter by position [first, second,
+ * third] and mean_acceptance_length is 1 + accepted / drafts. `done` of the
+ * other ops is as section 3 says error     {code, message, detail, retry_ms}:
+ * code is a word of section 5, message is for people, detail (where it helps)
+ * the key or name in question, retry_ms (with busy) when to try again
  *
  * state is "loading", "ready", "draining", "failed" or "stopped".
  *
@@ -547,7 +550,7 @@ int wire_put_part_text(struct wire_buf *b, uint64_t id, const char *text,
 struct wire_done {
     const char *finish_reason; /* NULL: an op that generates nothing */
     int prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
-    int drafted, accepted;
+    int drafts, drafted, accepted, accepted_at[WIRE_MAX_DRAFTS];
     uint64_t seed;
     double queue_ms, prefill_ms, decode_ms;
 };

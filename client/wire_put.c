@@ -524,6 +524,25 @@ int wire_put_part_text(struct wire_buf *b, uint64_t id, const char *text,
     return end_value(b, start);
 }
 
+static void put_drafts(struct wire_map *m, const struct wire_done *d)
+{
+    struct wire_map list;
+
+    wire_map_int(m, "drafts", d->drafts);
+    wire_map_int(m, "drafted", d->drafted);
+    wire_map_int(m, "accepted", d->accepted);
+    if (d->drafts == 0) {
+        return;
+    }
+    wire_map_open_list(m, "accepted_at", &list);
+    for (int i = 0; i < WIRE_MAX_DRAFTS; i++) {
+        wire_list_int(&list, d->accepted_at[i]);
+    }
+    wire_map_close(&list);
+    wire_map_real(m, "mean_acceptance_length",
+                  1 + (double)d->accepted / d->drafts);
+}
+
 int wire_put_done(struct wire_buf *b, uint64_t id, const struct wire_done *d)
 {
     struct wire_map m, inner;
@@ -538,8 +557,7 @@ int wire_put_done(struct wire_buf *b, uint64_t id, const struct wire_done *d)
     wire_map_int(&inner, "cached_tokens", d->cached_tokens);
     wire_map_int(&inner, "completion_tokens", d->completion_tokens);
     wire_map_int(&inner, "reasoning_tokens", d->reasoning_tokens);
-    wire_map_int(&inner, "drafted", d->drafted);
-    wire_map_int(&inner, "accepted", d->accepted);
+    put_drafts(&inner, d);
     wire_map_close(&inner);
     wire_map_uint(&m, "seed", d->seed);
     wire_map_open(&m, "timings", &inner);

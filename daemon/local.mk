@@ -60,6 +60,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/checkpoint.h \
 	daemon/model/config.c \
 	daemon/model/config.h \
+	daemon/model/depth.c \
+	daemon/model/depth.h \
 	daemon/model/draw.c \
 	daemon/model/draw.h \
 	daemon/model/fill.c \
@@ -127,6 +129,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/session.h \
 	daemon/sched/share.c \
 	daemon/sched/share.h \
+	daemon/sched/spec.c \
+	daemon/sched/spec.h \
 	daemon/sched/ticket.c \
 	daemon/sched/ticket.h
 daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)

@@ -108,6 +108,8 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     m->max_drafts = m->conf.drafts < 0 || m->conf.drafts > m->w->n_mtp
                         ? m->w->n_mtp
                         : m->conf.drafts;
+    depth_init(&m->depth, m->max_drafts);
+    m->stats.depth = m->max_drafts;
     m->seq = calloc((size_t)m->max_seqs, sizeof(*m->seq));
     return m->seq == NULL ? -ENOMEM : make_buffers(m);
 }
@@ -232,6 +234,7 @@ int model_self_test(struct model *m, char *why, size_t n)
     static const struct model_sampling greedy = {
         .top_p = 1, .repetition = 1, .n_top = 0, .max_drafts = -1};
     struct model_stats stats = m->stats;
+    struct depth depth = m->depth;
     int seq, r;
 
     if (m->info.max_model_len < 2 * TEST_ROWS) {
@@ -245,6 +248,7 @@ int model_self_test(struct model *m, char *why, size_t n)
     r = test_sequence(m, seq);
     model_seq_close(m, seq);
     m->stats = stats;
+    m->depth = depth;
     kern_stats_reset(m->k);
     if (r == -EIO) {
         snprintf(why, n, "the fixed prompt gave logits that are not finite");

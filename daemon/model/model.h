@@ -249,7 +249,10 @@ struct model_stats {
     uint64_t weight_bytes, kv_bytes, expert_loads;
     uint64_t drafts, drafted, accepted;     /* verification events, tokens */
     uint64_t accepted_at[MODEL_MAX_DRAFTS]; /* per position */
-    double forward_s, sample_s, mtp_s;      /* wall time by part */
+    uint64_t proposed_by[MODEL_MAX_DRAFTS]; /* per module's head */
+    int depth;           /* chosen for the last step that left it to us */
+    bool drafter_is_off; /* too little was accepted: no drafts of our choice */
+    double forward_s, sample_s, mtp_s; /* wall time by part */
 };
 void model_stats(const struct model *m, struct model_stats *ret);
 

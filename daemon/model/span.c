@@ -104,8 +104,9 @@ static int check_span(struct model *m, int i, const struct model_span *s)
     return r < 0 ? r : check_pages(m, i, s);
 }
 
-/* Drafts to make: as wanted, as allowed, and as the pages reach. */
-static int depth_of(const struct model *m, const struct model_span *s)
+/* Drafts to make: as wanted or chosen, as allowed, and as the pages reach. */
+static int depth_of(const struct model *m, const struct model_span *s,
+                    int chosen)
 {
     int n = seq_max_drafts(m, &m->seq[s->seq]);
     int end = s->pos + s->n_rows;
@@ -115,12 +116,34 @@ static int depth_of(const struct model *m, const struct model_span *s)
     }
     if (s->draft_next >= 0 && s->draft_next < n) {
         n = s->draft_next;
+    } else if (s->draft_next < 0 && chosen < n) {
+        n = chosen;
     }
     while (n > 0 && (end + n > m->info.max_model_len ||
                      !covered(m, s, MODEL_SLIDING, end, end + n - 1))) {
         n--;
     }
     return n;
+}
+
+/* Whether somebody asks for a depth of our choice. */
+static bool chooses(const struct model_plan *plan)
+{
+    for (int i = 0; i < plan->n_spans; i++) {
+        if (plan->span[i].want == MODEL_WANT_DRAW &&
+            plan->span[i].draft_next < 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The modules pass over sequences that may draft. Where the drafter is off they
+ * need not; a request that asks for drafts by number still gets them. */
+static bool needs_mtp(const struct model *m, const struct model_span *s)
+{
+    return seq_max_drafts(m, &m->seq[s->seq]) > 0 &&
+           !(m->depth.off && m->seq[s->seq].sampling.p.max_drafts < 0);
 }
 
 int step_check(struct model *m, const struct model_plan *plan)
@@ -149,12 +172,18 @@ int step_check(struct model *m, const struct model_plan *plan)
         to->n_rows = s->n_rows;
         to->n_draft = s->n_draft;
         to->n_sure = s->n_rows - s->n_draft;
-        to->mtp = seq_max_drafts(m, &m->seq[s->seq]) > 0;
-        to->depth = depth_of(m, s);
+        to->choose = s->draft_next < 0;
+        to->mtp = needs_mtp(m, s);
         to->gone = to->in_mtp = false;
         to->draw0 = -1;
         to->score0 = to->n_scored = 0;
         n += s->n_rows;
+    }
+    if (chooses(plan)) {
+        m->stats.depth = depth_pick(&m->depth, plan->n_spans);
+    }
+    for (int i = 0; i < plan->n_spans; i++) {
+        st->span[i].depth = depth_of(m, &plan->span[i], m->stats.depth);
     }
     st->n_planned = st->n_rows = n;
     return 0;

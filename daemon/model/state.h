@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "daemon/model/depth.h"
 #include "daemon/model/draw.h"
 #include "daemon/model/forward.h"
 #include "daemon/model/kv.h"
@@ -35,6 +36,7 @@ struct step_span {
     int n_rows; /* n_sure + n_draft */
     int n_sure, n_draft;
     int depth;   /* drafts to make */
+    bool choose; /* the depth is ours to choose */
     bool mtp;    /* the modules run over it */
     bool gone;   /* cancelled: its rows have left */
     bool in_mtp; /* it had not left when the modules began */
@@ -50,6 +52,7 @@ struct step {
     int n_mtp;     /* of them with MTP */
     int n_planned; /* rows of the plan */
     int n_rows;    /* rows that are left */
+    double forward_s; /* what the trunk took */
     /* host copies, [max_rows] and [max_seqs] */
     int32_t *ids, *slot, *seq, *src, *bad;
     int32_t *table, *first_page, *low; /* low: [KERN_MAX_DRAFTS][n_spans] */
@@ -83,6 +86,7 @@ struct model {
     struct forward f;
     struct mtp mtp;
     struct draw draw;
+    struct depth depth;
     int max_seqs, max_drafts;
     struct seq *seq; /* [max_seqs] */
     struct step step;

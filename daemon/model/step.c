@@ -308,7 +308,8 @@ int model_submit(struct model *m, const struct model_plan *plan)
     r = r < 0 ? r : trunk(m);
     m->stats.steps++;
     m->stats.rows += (uint64_t)st->n_planned;
-    m->stats.forward_s += now() - t0;
+    st->forward_s = now() - t0;
+    m->stats.forward_s += st->forward_s;
     if (r < 0) {
         st->running = false;
         return model_fail_kern(m, r);
@@ -547,10 +548,17 @@ static int status_of(const struct model *m, const struct step_span *s,
     return -EIO;
 }
 
-static void count(struct model_stats *s, const struct model_out *o)
+static void count(struct model *m, const struct step_span *sp,
+                  const struct model_out *o)
 {
+    struct model_stats *s = &m->stats;
+
     if (o->n_drafted == 0) {
         return;
+    }
+    if (sp->choose) {
+        depth_add_drafts(&m->depth, o->n_drafted, o->n_accepted);
+        s->drafter_is_off = m->depth.off;
     }
     s->drafts++;
     s->drafted += (uint64_t)o->n_drafted;
@@ -595,7 +603,7 @@ static int commit_draws(struct model *m, int at, struct model_out *ret)
         ret->token[j] = token_of(&m->draw.out[s->draw0 + j]);
         r = sampling_add(&q->sampling, ret->token[j].id);
     }
-    count(&m->stats, ret);
+    count(m, s, ret);
     return r;
 }
 
@@ -634,6 +642,24 @@ static int commit(struct model *m, int at, struct model_out *ret)
     return r;
 }
 
+/* What the step cost, where it tells something about a depth: all spans decode
+ * and verify as many drafts as they made. */
+static void weigh(struct model *m, double seconds)
+{
+    const struct step *st = &m->step;
+    int depth = st->span[0].n_draft;
+
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        const struct step_span *s = &st->span[i];
+
+        if (s->gone || s->n_sure != 1 || s->n_draft != depth ||
+            s->depth != depth || st->plan->span[i].want != MODEL_WANT_DRAW) {
+            return;
+        }
+    }
+    depth_add_step(&m->depth, st->plan->n_spans, depth, seconds * 1e3);
+}
+
 static int fetch(struct model *m)
 {
     struct step *st = &m->step;
@@ -645,6 +671,11 @@ static int fetch(struct model *m)
     r = r < 0 ? r : draw_fetch(&m->draw, st->plan->n_spans);
     if (r == 0 && st->n_mtp > 0) {
         r = mtp_drafts(&m->mtp, &st->mtp, st->drafts, st->n_drafts);
+    }
+    for (int i = 0; r == 0 && i < st->n_mtp; i++) {
+        for (int k = 0; k < st->n_drafts[i]; k++) {
+            m->stats.proposed_by[k]++;
+        }
     }
     return r;
 }
@@ -667,6 +698,9 @@ static int finish(struct model *m)
     }
     r = r < 0 ? r : fetch(m);
     m->stats.mtp_s += now() - t1;
+    if (r == 0) {
+        weigh(m, st->forward_s + now() - t0);
+    }
     return r;
 }
 

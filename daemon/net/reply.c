@@ -122,6 +122,7 @@ static void put_done(struct wire_buf *b, const struct event *e,
         .cached_tokens = e->usage.cached_tokens,
         .completion_tokens = e->usage.completion_tokens,
         .reasoning_tokens = e->usage.reasoning_tokens,
+        .drafts = e->usage.drafts,
         .drafted = e->usage.drafted,
         .accepted = e->usage.accepted,
         .seed = e->seed,
@@ -131,6 +132,7 @@ static void put_done(struct wire_buf *b, const struct event *e,
     };
     struct wire_map m;
 
+    memcpy(d.accepted_at, e->usage.accepted_at, sizeof(d.accepted_at));
     if (!e->plain) {
         (void)wire_put_done(b, f->request, &d);
         return;

@@ -128,6 +128,35 @@ static void put_requests(struct wire_map *m, const struct server *s)
     wire_map_close(&in);
 }
 
+/* Mean acceptance length: the token that each verification yields anyway is
+ * counted. */
+static double mean_length(const struct engine_status *st)
+{
+    return st->drafts == 0 ? 1 : 1 + (double)st->accepted / (double)st->drafts;
+}
+
+static void put_drafts(struct wire_map *m, const struct engine_status *st)
+{
+    struct wire_map in, list;
+
+    wire_map_open(m, "drafts", &in);
+    wire_map_str(&in, "state",
+                 st->n_mtp == 0       ? "none"
+                 : st->drafter_is_off ? "switched off"
+                                      : "on");
+    wire_map_int(&in, "depth", st->draft_depth);
+    wire_map_uint(&in, "verified", st->drafts);
+    wire_map_uint(&in, "drafted", st->drafted);
+    wire_map_uint(&in, "accepted", st->accepted);
+    wire_map_open_list(&in, "accepted_at", &list);
+    for (int i = 0; i < st->n_mtp; i++) {
+        wire_list_int(&list, (int64_t)st->accepted_at[i]);
+    }
+    wire_map_close(&list);
+    wire_map_real(&in, "mean_acceptance_length", mean_length(st));
+    wire_map_close(&in);
+}
+
 static void put_work(struct wire_map *m, const struct engine_status *st)
 {
     struct wire_map in;
@@ -149,11 +178,7 @@ static void put_work(struct wire_map *m, const struct engine_status *st)
     wire_map_uint(&in, "expert_loads", st->expert_loads);
     wire_map_real(&in, "step_ms", st->step_ms);
     wire_map_close(&in);
-    wire_map_open(m, "drafts", &in);
-    wire_map_uint(&in, "verified", st->drafts);
-    wire_map_uint(&in, "drafted", st->drafted);
-    wire_map_uint(&in, "accepted", st->accepted);
-    wire_map_close(&in);
+    put_drafts(m, st);
 }
 
 static void put_process(struct wire_map *m, const struct server *s,
@@ -361,12 +386,37 @@ static void metrics_of_steps(FILE *f, const struct engine_status *st)
         row(f, "kv_pages_free", "group", groups[g],
             (uint64_t)st->pages_free[g]);
     }
-    value(f, "spec_decode_drafts_total", "counter", "Verifications of drafts.",
+}
+
+static void per_position(FILE *f, const struct engine_status *st,
+                         const char *name, const char *help, const uint64_t *v)
+{
+    static const char *const position[] = {"0", "1", "2"};
+
+    family(f, name, "counter", help);
+    for (int i = 0; i < st->n_mtp; i++) {
+        row(f, name, "position", position[i], v[i]);
+    }
+}
+
+/* Names and meanings of the first four as vLLM has them. */
+static void metrics_of_drafts(FILE *f, const struct engine_status *st)
+{
+    value(f, "spec_decode_num_drafts", "counter", "Verifications of drafts.",
           st->drafts);
-    value(f, "spec_decode_draft_tokens_total", "counter", "Drafted tokens.",
+    value(f, "spec_decode_num_draft_tokens", "counter", "Drafted tokens.",
           st->drafted);
-    value(f, "spec_decode_accepted_tokens_total", "counter", "Accepted drafts.",
+    value(f, "spec_decode_num_accepted_tokens", "counter", "Accepted drafts.",
           st->accepted);
+    per_position(f, st, "spec_decode_num_accepted_tokens_per_pos",
+                 "Accepted drafts, by position.", st->accepted_at);
+    per_position(f, st, "spec_decode_num_proposals_per_pos",
+                 "Drafts made, by position: each by a head of its own.",
+                 st->proposed_by);
+    value(f, "spec_decode_depth", "gauge",
+          "Drafts a step where the engine chooses.", (uint64_t)st->draft_depth);
+    value(f, "spec_decode_switched_off", "gauge",
+          "1: too few drafts were accepted.", st->drafter_is_off);
 }
 
 void metrics_op(struct server *s, struct conn *c, const struct wire_request *r)
@@ -384,6 +434,7 @@ void metrics_op(struct server *s, struct conn *c, const struct wire_request *r)
         metrics_of_clients(f, s);
         metrics_of_jobs(f, s, &st);
         metrics_of_steps(f, &st);
+        metrics_of_drafts(f, &st);
     }
     if (f == NULL || fclose(f) != 0) {
         server_error(s, c, r->id, WIRE_E_NO_MEMORY, NULL, 0, "no memory");

@@ -12,6 +12,7 @@
 #include "daemon/sched/admit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "daemon/base/die.h"
@@ -21,6 +22,16 @@ static struct event *too_long(const struct job *j, int limit)
     return event_error(j, "too_long",
                        "the prompt has %d tokens, at most %d fit", j->n_ids,
                        limit);
+}
+
+static struct event *too_many_drafts(const struct job *j, int limit)
+{
+    struct event *e = event_error(
+        j, "bad_request",
+        "drafts may be %d at most: the model has %d MTP layers", limit, limit);
+
+    (void)snprintf(e->detail, sizeof(e->detail), "drafts");
+    return e;
 }
 
 /* Tokens that the answer may have: what was asked for, and what the context
@@ -41,6 +52,9 @@ static struct event *check(const struct job *j, const struct admit_conf *c)
     }
     if (j->n_ids > limit) {
         return too_long(j, limit);
+    }
+    if (j->drafts > c->max_drafts) {
+        return too_many_drafts(j, c->max_drafts);
     }
     for (int i = 0; i < j->n_ids; i++) {
         if (j->ids[i] < 0 || j->ids[i] >= c->vocab) {

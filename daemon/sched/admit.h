@@ -31,7 +31,7 @@ struct task {
     int n_prompt, n_cached;
     int n_draft; /* drafts that the next step may verify */
     int32_t draft[MODEL_MAX_DRAFTS];
-    int drafted, accepted;
+    int drafts, drafted, accepted, accepted_at[MODEL_MAX_DRAFTS];
     uint64_t started_us, first_us; /* 0: not yet */
     uint64_t progress_us;          /* when it was last told */
     int progress_done;             /* and what, -1: nothing */
@@ -45,6 +45,7 @@ struct admit_conf {
     int n_stop_ids;
     int max_prompt_tokens;
     int vocab;
+    int max_drafts; /* MTP layers that the model has */
 };
 
 /* Takes the job over. A positive return: refused, *ret_error is the event to

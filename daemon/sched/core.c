@@ -248,8 +248,10 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
     e->seed = t->job->seed;
     e->usage.prompt_tokens = t->n_prompt;
     e->usage.cached_tokens = t->n_cached;
+    e->usage.drafts = t->drafts;
     e->usage.drafted = t->drafted;
     e->usage.accepted = t->accepted;
+    memcpy(e->usage.accepted_at, t->accepted_at, sizeof(t->accepted_at));
     deliver_usage(t->deliver, &e->usage);
     e->timings.queue_ms = core_ms(t->job->born_us, started);
     e->timings.prefill_ms = core_ms(started, first);
@@ -292,6 +294,7 @@ void core_add(struct core *c, struct job *j)
         .n_stop_ids = c->n_stop_ids,
         .max_prompt_tokens = c->conf.max_prompt_tokens,
         .vocab = c->info->vocab,
+        .max_drafts = c->info->n_mtp,
     };
     uint64_t id = j->id;
     struct event *e;

@@ -208,6 +208,20 @@ static void progress(struct core *c)
     }
 }
 
+/* Of the accepted drafts only those that were used, for the answer may end
+ * before the last one. */
+static void count_drafts(struct task *t, const struct model_out *o, int used)
+{
+    int n = used < o->n_accepted ? used : o->n_accepted;
+
+    t->drafts += o->n_drafted > 0;
+    t->drafted += o->n_drafted;
+    t->accepted += n;
+    for (int i = 0; i < n; i++) {
+        t->accepted_at[i]++;
+    }
+}
+
 /* Text, usage and the end of one span's tokens. */
 static int take_tokens(struct core *c, struct task *t,
                        const struct model_out *o)
@@ -223,8 +237,7 @@ static int take_tokens(struct core *c, struct task *t,
     if (used < 0) {
         return used;
     }
-    t->drafted += o->n_drafted;
-    t->accepted += used < o->n_accepted ? used : o->n_accepted;
+    count_drafts(t, o, used);
     c->counts.completion_tokens += (uint64_t)used;
     for (int i = 0; i < used; i++) {
         ids[i] = o->token[i].id;

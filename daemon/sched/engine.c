@@ -38,6 +38,7 @@
 #include "daemon/model/model.h"
 #include "daemon/sched/core.h"
 #include "daemon/sched/prep.h"
+#include "daemon/sched/spec.h"
 #include "daemon/sched/ticket.h"
 
 #define OUT_EVENTS 4096
@@ -73,6 +74,7 @@ struct engine {
     struct core *core;
     struct job *early, **early_end; /* came before there was a core */
     bool load_released, step_released;
+    struct spec_log spec_log;
 
     pthread_mutex_t lock; /* of status */
     struct engine_status status;
@@ -182,6 +184,9 @@ static void publish(struct engine *e)
     s->drafted = m.drafted;
     s->accepted = m.accepted;
     memcpy(s->accepted_at, m.accepted_at, sizeof(s->accepted_at));
+    memcpy(s->proposed_by, m.proposed_by, sizeof(s->proposed_by));
+    s->draft_depth = m.depth;
+    s->drafter_is_off = m.drafter_is_off;
     s->weight_bytes = m.weight_bytes;
     s->kv_bytes = m.kv_bytes;
     s->expert_loads = m.expert_loads;
@@ -190,6 +195,19 @@ static void publish(struct engine *e)
         s->pages_free[g] = c.pages_free[g];
     }
     (void)pthread_mutex_unlock(&e->lock);
+}
+
+static void log_drafting(struct engine *e)
+{
+    struct model_stats m;
+    char line[384];
+    int level;
+
+    model_stats(e->model, &m);
+    level = spec_log_line(&e->spec_log, clock_us(NULL), &m, line, sizeof(line));
+    if (level > 0) {
+        say(e, level, "%s", line);
+    }
 }
 
 /* ---- what comes in ------------------------------------------------------- */
@@ -419,6 +437,11 @@ static bool load_model(struct engine *e)
         return false;
     }
     publish_info(e);
+    if (model_info(e->model)->n_mtp > 0) {
+        say(e, 6,
+            "Detected MTP model: %d draft layers, sharing target embeddings",
+            model_info(e->model)->n_mtp);
+    }
     return true;
 }
 
@@ -508,7 +531,8 @@ static bool prove(struct engine *e)
 }
 
 /* False: the shards were changed under us, and everything has been ended. An
- * fstat a shard, so it is done after every step. */
+ * fstat a shard, so it is done after every step, for what was computed, and
+ * after every sleep, before mapped pages that may be gone are touched. */
 static bool shards_same(struct engine *e)
 {
     char why[256] = "";
@@ -536,8 +560,11 @@ static void add_early(struct engine *e)
 
 static void serve(struct engine *e)
 {
+    struct model_stats m;
     char cause[128];
 
+    model_stats(e->model, &m);
+    spec_log_init(&e->spec_log, clock_us(NULL), &m);
     add_early(e);
     while (!atomic_load(&e->stop)) {
         int r;
@@ -546,6 +573,7 @@ static void serve(struct engine *e)
         e->step_released = false;
         r = core_step(e->core);
         publish(e);
+        log_drafting(e);
         if (r < 0) {
             snprintf(cause, sizeof(cause), "the step failed: %s", strerror(-r));
             fail(e, EXIT_FAULT, "internal", cause);
@@ -553,7 +581,8 @@ static void serve(struct engine *e)
         }
         if (r == 0) {
             doze(e);
-        } else if (!shards_same(e)) {
+        }
+        if (!atomic_load(&e->stop) && !shards_same(e)) {
             return;
         }
     }

@@ -59,7 +59,9 @@ struct engine_status {
     uint64_t requests, finished, failed, cancelled;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t steps, rows, layers, row_layers;
-    uint64_t drafts, drafted, accepted, accepted_at[3];
+    uint64_t drafts, drafted, accepted, accepted_at[3], proposed_by[3];
+    int draft_depth;     /* of the engine's choice, now */
+    bool drafter_is_off; /* too little of it was accepted */
     uint64_t weight_bytes, kv_bytes, expert_loads;
     int pages[2], pages_free[2]; /* full, sliding */
     uint64_t memory_weights, memory_kv;

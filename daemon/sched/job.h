@@ -113,7 +113,9 @@ struct event_logprob {
 
 struct event_usage {
     int prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
-    int drafted, accepted;
+    /* Verifications, drafts in them, those that became part of the answer; of
+     * these the ones at each position. */
+    int drafts, drafted, accepted, accepted_at[3];
 };
 
 struct event_timings {

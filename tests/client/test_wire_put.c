@@ -71,8 +71,10 @@ static void test_done(void **state)
                           .cached_tokens = 2,
                           .completion_tokens = 3,
                           .reasoning_tokens = 4,
+                          .drafts = 4,
                           .drafted = 5,
                           .accepted = 6,
+                          .accepted_at = {3, 2, 1},
                           .seed = UINT64_MAX,
                           .queue_ms = 0.5,
                           .prefill_ms = 1.25,
@@ -83,8 +85,9 @@ static void test_done(void **state)
     assert_only_event(
         "{\"id\": 9, \"event\": \"done\", \"finish_reason\": \"stop\", "
         "\"usage\": {\"prompt_tokens\": 1, \"cached_tokens\": 2, "
-        "\"completion_tokens\": 3, \"reasoning_tokens\": 4, \"drafted\": 5, "
-        "\"accepted\": 6}, \"seed\": 18446744073709551615, \"timings\": "
+        "\"completion_tokens\": 3, \"reasoning_tokens\": 4, \"drafts\": 4, "
+        "\"drafted\": 5, \"accepted\": 6, \"accepted_at\": [3, 2, 1], "
+        "\"mean_acceptance_length\": 2.5}, \"seed\": 18446744073709551615, \"timings\": "
         "{\"queue_ms\": 0.5, \"prefill_ms\": 1.25, \"decode_ms\": null}}");
     d.finish_reason = NULL;
     assert_int_equal(wire_put_done(&buf, 9, &d), 0);

@@ -180,8 +180,10 @@ static void forget_pages(struct mk *k, struct mk_req *r)
 struct model_span mk_span(struct mk *k, struct mk_req *r, int max_rows,
                           int32_t *ids)
 {
-    struct model_span s = {
-        .seq = r->seq, .pos = r->len, .draft_next = -1, .next_id = -1};
+    struct model_span s = {.seq = r->seq,
+                           .pos = r->len,
+                           .draft_next = r->p.max_drafts,
+                           .next_id = -1};
     int32_t draft[MODEL_MAX_DRAFTS];
     int n = r->n_ids - r->len, pending = model_drafts(k->m, r->seq, draft);
 

@@ -458,6 +458,14 @@ static struct answer alone_with_drafts(struct job *j)
     assert_true(a.done);
     assert_int_equal(a.usage.completion_tokens, a.n_ids);
     assert_true(a.usage.accepted <= a.usage.drafted);
+    assert_true(a.usage.drafts <= a.usage.drafted);
+    /* by position, each only where the one before it was accepted too */
+    assert_int_equal(a.usage.accepted_at[0] + a.usage.accepted_at[1] +
+                         a.usage.accepted_at[2],
+                     a.usage.accepted);
+    assert_true(a.usage.accepted_at[0] <= a.usage.drafts);
+    assert_true(a.usage.accepted_at[1] <= a.usage.accepted_at[0]);
+    assert_true(a.usage.accepted_at[2] <= a.usage.accepted_at[1]);
     return a;
 }
 
@@ -604,6 +612,34 @@ static void test_drafts_are_what_was_asked_for(void **state)
         assert_int_equal(a.usage.drafted > 0, depth > 0);
         assert_true(a.usage.drafted <= depth * a.n_deltas);
         answer_finish(&a);
+    }
+}
+
+/* Field report 37: the limit is what the model has, and it is named. */
+static void test_fr_37_more_drafts_than_layers_are_refused(void **state)
+{
+    (void)state;
+    for (int layers = 0; layers <= 3; layers++) {
+        for (int depth = 0; depth <= 4; depth++) {
+            struct job *j = new_job(8, 30);
+            char limit[64];
+            struct rig r;
+
+            fake.n_mtp = layers;
+            rig_init(&r);
+            rig_start(&r);
+            j->drafts = depth;
+            rig_add(&r, j);
+            rig_run(&r);
+            assert_int_equal(r.answer[0].done, depth <= layers);
+            if (depth > layers) {
+                snprintf(limit, sizeof(limit), "drafts may be %d at most",
+                         layers);
+                assert_string_equal(r.answer[0].code, "bad_request");
+                assert_non_null(strstr(r.answer[0].message, limit));
+            }
+            rig_finish(&r);
+        }
     }
 }
 
@@ -1010,6 +1046,7 @@ int main(void)
         TEST(test_stop_string_inside_a_block),
         TEST(test_usage_adds_up),
         TEST(test_drafts_are_what_was_asked_for),
+        TEST(test_fr_37_more_drafts_than_layers_are_refused),
         TEST(test_cancel_stops_at_the_layer_boundary),
         TEST(test_cancel_between_steps_and_while_queued),
         TEST(test_end_of_everything_within_a_step),

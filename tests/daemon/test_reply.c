@@ -123,7 +123,7 @@ static void test_done_of_an_answer(void **state)
         char json[512];
 
         e->finish = finishes[i].finish;
-        e->usage = (struct event_usage){11, 4, 30, 9, 12, 8};
+        e->usage = (struct event_usage){11, 4, 30, 9, 4, 12, 8, {4, 3, 1}};
         e->seed = 99;
         e->timings = (struct event_timings){0.5, 1.5, 2.5};
         assert_true(reply_is_final(e));
@@ -131,7 +131,9 @@ static void test_done_of_an_answer(void **state)
                  "{\"id\": 7, \"event\": \"done\", \"finish_reason\": \"%s\", "
                  "\"usage\": {\"prompt_tokens\": 11, \"cached_tokens\": 4, "
                  "\"completion_tokens\": 30, \"reasoning_tokens\": 9, "
-                 "\"drafted\": 12, \"accepted\": 8}, \"seed\": 99, "
+                 "\"drafts\": 4, \"drafted\": 12, \"accepted\": 8, "
+                 "\"accepted_at\": [4, 3, 1], "
+                 "\"mean_acceptance_length\": 3.0}, \"seed\": 99, "
                  "\"timings\": {\"queue_ms\": 0.5, \"prefill_ms\": 1.5, "
                  "\"decode_ms\": 2.5}}",
                  finishes[i].word);

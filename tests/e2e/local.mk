@@ -11,6 +11,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_bytes.sh \
 	tests/e2e/test_config.sh \
 	tests/e2e/test_disconnect.sh \
+	tests/e2e/test_drafts.sh \
 	tests/e2e/test_held_step.sh \
 	tests/e2e/test_loading.sh \
 	tests/e2e/test_many.sh \
