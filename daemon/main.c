@@ -46,6 +46,7 @@
 #include "daemon/base/sd.h"
 #include "daemon/check.h"
 #include "daemon/model/model.h"
+#include "daemon/model/weights.h"
 #include "daemon/net/listen.h"
 #include "daemon/net/server.h"
 #include "daemon/options.h"
@@ -93,6 +94,12 @@ static void offer_to_oom_killer(int adj)
 
 static void prepare_process(const struct conf *c)
 {
+    int r = weights_catch_sigbus();
+
+    if (r < 0) {
+        log_warn("a mapped shard that is cut will not be named: %s",
+                 strerror(-r));
+    }
     (void)signal(SIGPIPE, SIG_IGN);
     (void)umask(0077);
     offer_to_oom_killer(c->oom_score_adj);
@@ -441,6 +448,9 @@ static int run(struct daemon *d)
     /* Signals are for the loop: the engine's threads inherit that they are
      * blocked, and one that comes before the loop runs waits for it. */
     (void)sigfillset(&all);
+    /* But a fault is its thread's own: blocked, it would kill us unexplained.
+     */
+    (void)sigdelset(&all, SIGBUS);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     d->started_us = server_now_us();
     d->loop = ev_default_loop(EVFLAG_AUTO);
