@@ -10,6 +10,9 @@
  * change. A depth replaces the one in use only when it promises DEPTH_GAIN
  * times as much, so that noise does not make it swing.
  *
+ * A drafter is judged before it may be left unused, so that a broken one is
+ * told from one that merely does not pay here.
+ *
  * What matters: a depth's promise is computed from acceptance that was measured
  * at whatever depth (position i does not care how many come after it), so a
  * probe serves to learn what a step costs, not what it yields.
@@ -58,6 +61,7 @@ static void watch_floor(struct depth *d, bool taken)
     }
     d->off = d->off || d->first_taken < DEPTH_FLOOR * d->first_tried;
     d->first_tried = d->first_taken = 0;
+    d->judged = true;
 }
 
 void depth_add_drafts(struct depth *d, int n_drafted, int n_accepted)
@@ -103,7 +107,7 @@ static int best(const struct depth *d, const struct depth_size *s)
         return at;
     }
     most = DEPTH_GAIN * depth_tokens(d, at) / s->ms[at];
-    for (int n = 0; n <= d->max; n++) {
+    for (int n = d->judged ? 0 : 1; n <= d->max; n++) {
         if (n != s->now && s->ms[n] > 0 &&
             depth_tokens(d, n) / s->ms[n] > most) {
             most = depth_tokens(d, n) / s->ms[n];

@@ -43,7 +43,8 @@ struct depth {
     /* Of position i where i drafts before it were accepted; decayed counts. */
     double tried[MODEL_MAX_DRAFTS], taken[MODEL_MAX_DRAFTS];
     double first_tried, first_taken; /* in the running window of the floor */
-    bool off;                        /* below the floor: 0 from now on */
+    bool judged; /* the window was full once: until then 1 is the least */
+    bool off;    /* below the floor: 0 from now on */
 };
 
 void depth_init(struct depth *d, int max);

@@ -44,3 +44,9 @@ tests_bench_bench_sample_SOURCES = tests/bench/bench_sample.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_sample_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench/bench_sample$(EXEEXT)
+
+EXTRA_PROGRAMS += tests/bench/bench_drafts
+BENCH += tests/bench/bench_drafts
+tests_bench_bench_drafts_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_bench_bench_drafts_LDADD = tests/libsynth.a $(MODEL_LIBS)
+CLEANFILES += tests/bench/bench_drafts$(EXEEXT)

@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "daemon/model/state.h"
+#include "tests/ckpt.h"
 
 static struct mk *open_tiny(const struct mk_backend *b)
 {
@@ -67,7 +68,7 @@ static void run_cases(const struct mk_backend *b, int first, int n, int at_once,
     }
 }
 
-static void test_drafts_never_change_an_answer(void **state)
+static void test_fr_47_drafts_never_change_an_answer(void **state)
 {
     static const float temperature[] = {0, 0.7f, 1};
     static struct mk_req plain[MK_N_CASES], got[MK_N_CASES];
@@ -188,7 +189,8 @@ static void check_cache(struct mk *k, struct mk_req *r, int r0)
     mk_end(k, &forced);
 }
 
-static void test_committed_slots_equal_a_pass_over_the_tokens(void **state)
+static void test_fr_47_committed_slots_equal_a_pass_over_the_tokens(
+    void **state)
 {
     static struct mk_req r;
 
@@ -448,18 +450,214 @@ static void test_drafts_off_loads_no_modules(void **state)
     mk_close(k);
 }
 
+/* ---- the chain ---- */
+
+enum { CHAIN_ROWS = 40, CHAIN_VOCAB = 512, CHAIN_HIDDEN = 96 };
+
+/* What a prompt makes of each level, and the drafts after it. */
+struct chain {
+    int n[FORWARD_LEVELS];
+    float hidden[FORWARD_LEVELS][(CHAIN_ROWS + 3) * CHAIN_HIDDEN];
+    float logits[FORWARD_LEVELS][(CHAIN_ROWS + 3) * CHAIN_VOCAB];
+    int32_t draft[MODEL_MAX_DRAFTS];
+};
+
+static void run_chain(const char *dir, struct chain *ret)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct model_sampling p = mk_greedy;
+    struct mk *k = mk_open(dir, mk_best(), -1, 0);
+    struct model_stats s;
+    int32_t prompt[CHAIN_ROWS];
+
+    for (int i = 0; i < CHAIN_ROWS; i++) {
+        prompt[i] = (i * 131 + 7) % CHAIN_VOCAB;
+    }
+    p.max_drafts = 3;
+    mk_start(k, &r, &p, prompt, CHAIN_ROWS, 4);
+    mk_ok(k, model_trace(k->m, true));
+    mk_step(k, &one, 1);
+    for (int level = 0; level < FORWARD_LEVELS; level++) {
+        ret->n[level] = model_traced(k->m, level, ret->hidden[level],
+                                     ret->logits[level], CHAIN_ROWS + 3);
+        assert_true(ret->n[level] >= CHAIN_ROWS);
+    }
+    assert_int_equal(model_drafts(k->m, r.seq, ret->draft), 3);
+    model_stats(k->m, &s);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(s.proposed_by[i], 1);
+    }
+    mk_end(k, &r);
+    mk_close(k);
+}
+
+/* Draft k is what head k thinks likeliest after the last row, none other. */
+static void assert_own_heads(const struct chain *c)
+{
+    for (int k = 1; k <= 3; k++) {
+        const float *row = c->logits[k] + (c->n[k] - 1) * CHAIN_VOCAB;
+
+        for (int i = 0; i < CHAIN_VOCAB; i++) {
+            assert_true(row[i] <= row[c->draft[k - 1]]);
+        }
+    }
+}
+
+/* Field reports 38, 40, 42: module k is fed by module k - 1 and by the last
+ * row, and each step takes its own module. Damage to one module's body shows in
+ * it and in all after it, damage to its head in its logits alone. */
+static void test_fr_38_40_42_each_module_feeds_the_next(void **state)
+{
+    static struct chain whole, hurt;
+    struct synth s;
+    char *dir;
+
+    (void)state;
+    assert_true(synth_preset(&s, "micro"));
+    s.dialect = SYNTH_BF16;
+    dir = ckpt_synth(&s);
+    run_chain(dir, &whole);
+    assert_own_heads(&whole);
+    assert_true(whole.draft[0] != whole.draft[1] &&
+                whole.draft[1] != whole.draft[2]);
+    ckpt_remove(dir);
+    for (int part = 0; part < 2; part++) {
+        for (int k = 1; k <= 3; k++) {
+            char name[128];
+
+            dir = ckpt_synth(&s);
+            snprintf(name, sizeof(name), "model.layers.%d.%s",
+                     s.n_layers + k - 1,
+                     part == 0 ? "eh_proj.weight"
+                               : "transformer.shared_head.output.weight");
+            ckpt_poke(dir, name, 1, 0x42); /* the first number: tens */
+            run_chain(dir, &hurt);
+            assert_own_heads(&hurt);
+            for (int level = 0; level <= 3; level++) {
+                bool body = part == 0 && level >= k;
+                bool head = part == 1 && level == k;
+
+                /* the drafts' rows too, which depend on earlier drafts */
+                assert_int_equal(
+                    memcmp(whole.hidden[level], hurt.hidden[level],
+                           CHAIN_ROWS / 2 * CHAIN_HIDDEN * sizeof(float)) != 0,
+                    body);
+                assert_int_equal(
+                    memcmp(whole.logits[level], hurt.logits[level],
+                           CHAIN_ROWS / 2 * CHAIN_VOCAB * sizeof(float)) != 0,
+                    body || head);
+            }
+            ckpt_remove(dir);
+        }
+    }
+}
+
+/* ---- the engine's choice ---- */
+
+/* Field report 44: heads that propose noise. The answers are the same; where
+ * the depth is the engine's choice drafting ends, and with it the modules'
+ * passes; a request that wants drafts gets them. */
+static void test_fr_44_a_drafter_of_noise_is_switched_off(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct model_sampling p = mk_greedy;
+    struct model_stats a, b;
+    struct synth s;
+    struct mk *k;
+    char *dir;
+
+    (void)state;
+    assert_true(synth_preset(&s, "micro"));
+    s.cycle = true;
+    s.accept[0] = 0.02;
+    dir = ckpt_synth(&s);
+    k = mk_open(dir, mk_best(), -1, 0);
+    for (int want = -1; want <= 3; want += 4) {
+        int32_t prompt = 77;
+
+        p.max_drafts = want;
+        mk_start(k, &r, &p, &prompt, 1, 700);
+        for (int i = 0; !r.done; i++) {
+            model_stats(k->m, &a);
+            mk_step(k, &one, 1);
+            model_stats(k->m, &b);
+            if (a.drafter_is_off && want < 0) {
+                assert_int_equal(b.proposed_by[0], a.proposed_by[0]);
+                assert_int_equal(b.layers - a.layers, k->info->n_layers);
+            } else if (want == 3 && i > 0 && !r.done) {
+                assert_int_equal(b.proposed_by[2], a.proposed_by[2] + 1);
+            }
+        }
+        assert_true(b.drafter_is_off);
+        for (int i = 1; i < r.n_ids; i++) {
+            assert_int_equal(r.ids[i], synth_next(&s, r.ids[i - 1]));
+        }
+        mk_end(k, &r);
+        memset(k->n_used, 0, sizeof(k->n_used));
+    }
+    mk_close(k);
+    ckpt_remove(dir);
+}
+
+/* Whatever depths the engine takes, probes included, with many at once. */
+static void test_chosen_depths_never_change_an_answer(void **state)
+{
+    enum { N = 4, NEW = 150 };
+    static struct mk_req plain[N], chosen[N];
+    struct mk_req *all[N];
+    int depths = 0;
+
+    (void)state;
+    for (int pass = 0; pass < 2; pass++) {
+        struct mk_req *r = pass == 0 ? plain : chosen;
+        struct mk *k = open_tiny(mk_best());
+
+        for (int i = 0; i < N; i++) {
+            const struct mk_case *c = &mk_cases(NULL)[10 + i];
+            struct model_sampling p = mk_greedy;
+
+            p.temperature = (float)(i % 2) * 0.7f;
+            p.seed = (uint64_t)i;
+            p.max_drafts = pass == 0 ? 0 : -1;
+            mk_start(k, &r[i], &p, c->prompt, c->n_prompt, NEW);
+            all[i] = &r[i];
+        }
+        while (!r[0].done || !r[1].done || !r[2].done || !r[3].done) {
+            struct model_stats s;
+
+            mk_step(k, all, N);
+            model_stats(k->m, &s);
+            depths |= pass == 0 ? 0 : 1 << s.depth;
+        }
+        for (int i = 0; i < N; i++) {
+            mk_end(k, &r[i]);
+        }
+        mk_close(k);
+    }
+    assert_true((depths & (depths - 1)) != 0); /* more than one */
+    for (int i = 0; i < N; i++) {
+        assert_same_answer("chosen depths", i, &chosen[i], &plain[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drafts_never_change_an_answer),
+        cmocka_unit_test(test_fr_47_drafts_never_change_an_answer),
         cmocka_unit_test(test_fr_43_mean_acceptance_is_the_reference_one),
-        cmocka_unit_test(test_committed_slots_equal_a_pass_over_the_tokens),
+        cmocka_unit_test(
+            test_fr_47_committed_slots_equal_a_pass_over_the_tokens),
         cmocka_unit_test(test_forced_tokens_drop_what_was_made_with_others),
         cmocka_unit_test(test_going_back_a_few_tokens_keeps_the_run),
         cmocka_unit_test(test_aux_carries_the_run_to_another_sequence),
         cmocka_unit_test(test_a_gap_heals_after_three_windows),
         cmocka_unit_test(test_depth_follows_wish_and_pages),
         cmocka_unit_test(test_drafts_off_loads_no_modules),
+        cmocka_unit_test(test_fr_38_40_42_each_module_feeds_the_next),
+        cmocka_unit_test(test_fr_44_a_drafter_of_noise_is_switched_off),
+        cmocka_unit_test(test_chosen_depths_never_change_an_answer),
     };
 
     return test_main(tests, NULL, NULL);

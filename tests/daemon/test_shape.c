@@ -397,10 +397,22 @@ static void test_inner_fields_are_named(void **state)
     assert_refused(top, "config.json: text_config.partial_rotary_factors[0]: "
                         "expected a share of head_dim that is an even number "
                         "of channels, found 0.29999999999999999");
-    top = published();
+}
+
+/* Field reports 39 and 45: modules are chained because the family's were
+ * trained so. A family that is not known gets no guessed wiring: refused. */
+static void test_fr_39_45_unknown_families_are_refused(void **state)
+{
+    json_t *top = published();
+
+    (void)state;
     json_object_set_new(top, "model_type", json_string("deepseek_v3"));
     assert_refused(top, "config.json: model_type: expected \"step3p5\" or "
                         "\"step3p7\", found \"deepseek_v3\"");
+    top = published();
+    json_object_set_new(text_of(top), "model_type", json_string("mimo_v2"));
+    assert_refused(top, "config.json: text_config.model_type: expected "
+                        "\"step3p5\", found \"mimo_v2\"");
 }
 
 /* All problems at once, not the first only. */
@@ -462,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_moe_layers_as_a_list),
         cmocka_unit_test(test_each_wrong_field_is_named),
         cmocka_unit_test(test_inner_fields_are_named),
+        cmocka_unit_test(test_fr_39_45_unknown_families_are_refused),
         cmocka_unit_test(test_all_wrong_fields_in_one_report),
         cmocka_unit_test(test_files_that_are_no_config),
     };
