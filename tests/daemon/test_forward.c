@@ -74,10 +74,12 @@ static void compare(struct mk *k, const char *folder, const char *seq,
     assert_int_equal(n, level == 0 ? n_ids : n_ids - level + level);
     snprintf(name, sizeof(name), "%s: %s.%s", k->name, seq, tensor);
     if (tipped(folder, seq, got, golden, width)) {
+        int n_out = 1 + 15 * level, left = rows - edge.row;
+
         printf("%s: row %d took another expert\n", name, edge.row);
         memcpy(got + (size_t)edge.row * width,
                golden + (size_t)edge.row * width,
-               (size_t)(1 + 15 * level) * width * sizeof(*got));
+               (size_t)(n_out < left ? n_out : left) * width * sizeof(*got));
     }
     assert_tensor_near(name, got + (size_t)(want - rows) * width, golden,
                        (size_t)rows * width, fro, max);
