@@ -334,11 +334,10 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     e->status.load_done = done;
     e->status.load_total = total;
     (void)pthread_mutex_unlock(&e->lock);
-    attend(e);
+    hear(e);
     if (e->conf.hold_load && !e->load_released) {
         while (!atomic_load(&e->stop) && !take_release(e)) {
             doze(e);
-            attend(e);
         }
         e->load_released = true;
     }

@@ -366,6 +366,7 @@ static void test_oldest_running_is_never_evicted(void **state)
     assert_true(evicted(&s, 1));
     assert_int_equal(rows_of(&s, 0), 1);
     /* A waiting one of high priority cannot push it out either. */
+    batch_plan_destroy(s.plan);
     scene_init(&s);
     add_decoding(&s, 65)->priority = -10;
     add(&s, 600)->priority = 10;
