@@ -52,7 +52,8 @@
 #include "daemon/options.h"
 #include "daemon/sched/engine.h"
 
-#define FLUSH_S 2.0 /* for the last events to leave at the end */
+#define OWN_FILES 256 /* shards, socket, loop ... */
+#define FLUSH_S 2.0   /* for the last events to leave at the end */
 #define GIB ((double)(1 << 30))
 
 struct daemon {
@@ -92,6 +93,21 @@ static void offer_to_oom_killer(int adj)
     }
 }
 
+/* A descriptor a connection, and some of our own. */
+static void allow_files(rlim_t wanted)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= wanted) {
+        return;
+    }
+    l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur < wanted) {
+        log_warn("%llu open files are allowed, max_connections needs %llu",
+                 (unsigned long long)l.rlim_cur, (unsigned long long)wanted);
+    }
+}
+
 static void prepare_process(const struct conf *c)
 {
     int r = weights_catch_sigbus();
@@ -101,6 +117,7 @@ static void prepare_process(const struct conf *c)
                  strerror(-r));
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    allow_files((rlim_t)c->max_connections + OWN_FILES);
     (void)umask(0077);
     offer_to_oom_killer(c->oom_score_adj);
     /* Prompts and answers are in our memory: no core dump, no debugger of the

@@ -78,10 +78,6 @@ static int check(const struct wire_request *r, const struct conf *conf,
         return refuse(err, r, WIRE_E_BAD_REQUEST, "drafts",
                       "drafts may be %d at most here", conf->drafts);
     }
-    if (conf->max_model_len > 0 && r->max_tokens > conf->max_model_len) {
-        return refuse(err, r, WIRE_E_TOO_LONG, "max_tokens",
-                      "max_tokens may be %d at most here", conf->max_model_len);
-    }
     return 0;
 }
 

@@ -33,7 +33,7 @@ def settled():
 
 
 def ask(c, n=10000):
-    return c.submit("generate", prompt="Tell a story. " * rng.randint(1, 60),
+    return c.submit("generate", prompt="Tell a story. " * rng.randint(1, 20),
                     temperature=1.0, max_tokens=n, seed=rng.randrange(99))
 
 
@@ -57,8 +57,8 @@ assert drawn < 2000, f"{drawn} tokens were drawn for nobody"
 # deltas come, with several requests, in the middle of a frame
 stayer = Client(path)
 stay_id = stayer.submit("generate", prompt="Once", temperature=0,
-                        max_tokens=64, want_ids=True)
-for i in range(60):
+                        max_tokens=32, want_ids=True)
+for i in range(50):
     kind = rng.randrange(6)
     c = Client(path, hello=kind != 0)
     if kind == 0:
@@ -94,7 +94,7 @@ assert grown < 64 << 20, f"{grown} bytes are left"
 
 # The one that stayed got what it would have got alone.
 with Client(path) as c:
-    again = c.generate(prompt="Once", temperature=0, max_tokens=64,
+    again = c.generate(prompt="Once", temperature=0, max_tokens=32,
                        want_ids=True)
 assert again[2] == ids
 END

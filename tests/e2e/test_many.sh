@@ -24,10 +24,11 @@ assert crowd[0].last("status")["connections"]["open"] == 200
 ids = [c.submit("tokenize", prompt=f"user {i}") for i, c in enumerate(crowd)]
 for c, request_id in zip(crowd, ids):
     assert list(c.events_of(request_id))[-1]["event"] == "done"
+some = crowd[::4]
 ids = [c.submit("generate", prompt="The", temperature=0, max_tokens=2,
-                want_ids=True) for c in crowd]
+                want_ids=True) for c in some]
 answers = []
-for c, request_id in zip(crowd, ids):
+for c, request_id in zip(some, ids):
     answers.append([i for e in c.events_of(request_id)
                     for i in e.get("ids") or []])
 assert all(a == answers[0] for a in answers) and len(answers[0]) == 2
@@ -38,14 +39,14 @@ for c in crowd:
 requests = []
 for i in range(32):
     r = {"temperature": rng.choice([0, 0.7, 1.0]), "seed": i, "want_ids": True,
-         "max_tokens": rng.randint(1, 16), "logprobs": 1}
+         "max_tokens": rng.randint(1, 12), "logprobs": 1}
     if i % 3 == 0:
         r["messages"] = [{"role": "user", "content":
                           rng.choice(["What is the capital of Kenya?",
                                       "What is 7 plus 5?", "List files."])}]
         r["thinking"] = bool(i % 2)
     else:
-        r["prompt"] = "word " * rng.randint(1, 60) + f"number {i}"
+        r["prompt"] = "word " * rng.randint(1, 30) + f"number {i}"
     if i % 4 == 1:
         r["top_p"] = 0.9
     if i % 5 == 2:
@@ -89,6 +90,6 @@ for i in range(32):
 status = conns[0].last("status")
 assert status["jobs"] == [], status
 r = status["requests"]
-assert r["total"] == r["finished"] == 400 + 64, r
+assert r["total"] == r["finished"] == 250 + 64, r
 END
 stop_stepd
