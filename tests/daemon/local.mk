@@ -106,8 +106,13 @@ SCHED_FAKE_LIBS = daemon/libsched.a $(TEXT_LIBS)
 SCHED_FAKE = tests/daemon/fake_model.c tests/daemon/fake_model.h \
 	tests/daemon/answers.h
 check_PROGRAMS += tests/daemon/test_core
-tests_daemon_test_core_SOURCES = tests/daemon/test_core.c $(SCHED_FAKE)
+tests_daemon_test_core_SOURCES = tests/daemon/test_core.c \
+	tests/daemon/core_rig.h $(SCHED_FAKE)
 tests_daemon_test_core_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_end
+tests_daemon_test_core_end_SOURCES = tests/daemon/test_core_end.c \
+	tests/daemon/core_rig.h $(SCHED_FAKE)
+tests_daemon_test_core_end_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_deliver
 tests_daemon_test_deliver_SOURCES = tests/daemon/test_deliver.c \
 	tests/daemon/answers.h
