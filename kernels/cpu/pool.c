@@ -173,7 +173,9 @@ static int n_cores(void)
     return n < 1 ? 1 : n;
 }
 
-/* Signals are the main thread's business. */
+/* Signals are the main thread's business, but for SIGBUS: it is raised where a
+ * page of the weights cannot be read, and blocked it would end the process
+ * before its handler could say which. */
 static int start_worker(struct worker *w)
 {
     sigset_t all, old;
@@ -181,6 +183,7 @@ static int start_worker(struct worker *w)
     int r;
 
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     r = pthread_create(&w->thread, NULL, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

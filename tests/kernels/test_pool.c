@@ -5,6 +5,7 @@
  * and no work when there is none.
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
@@ -155,6 +156,41 @@ static void test_an_idle_pool_uses_no_cpu(void **state)
     pool_destroy(p);
 }
 
+/* A mapped page that cannot be read raises SIGBUS in the thread that touches
+ * it: where that blocks it the process ends and its handler is not asked. */
+struct masks {
+    _Atomic int n_workers, n_blocked, n_open_to_term;
+};
+
+static void look_at_mask(void *arg, int i_item, int i_thread)
+{
+    struct masks *m = arg;
+    sigset_t now;
+
+    (void)i_item;
+    if (i_thread > 0 && pthread_sigmask(SIG_SETMASK, NULL, &now) == 0) {
+        atomic_fetch_add(&m->n_workers, 1);
+        atomic_fetch_add(&m->n_blocked, sigismember(&now, SIGBUS));
+        atomic_fetch_add(&m->n_open_to_term, !sigismember(&now, SIGTERM));
+    }
+}
+
+static void test_workers_block_all_signals_but_faults(void **state)
+{
+    struct masks m = {0};
+    struct pool *p;
+
+    (void)state;
+    assert_int_equal(pool_create(&p, 4), 0);
+    for (int i = 0; i < 100000 && m.n_workers == 0; i++) {
+        pool_run(p, look_at_mask, &m, 1000);
+    }
+    pool_destroy(p);
+    assert_true(m.n_workers > 0);
+    assert_int_equal(m.n_blocked, 0);
+    assert_int_equal(m.n_open_to_term, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_more_threads_than_cores),
         cmocka_unit_test(test_the_affinity_mask_decides),
         cmocka_unit_test(test_an_idle_pool_uses_no_cpu),
+        cmocka_unit_test(test_workers_block_all_signals_but_faults),
     };
 
     return test_main(tests, NULL, NULL);
