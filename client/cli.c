@@ -127,6 +127,16 @@ int cli_with_request(struct cli *cli, const char *op,
     return code;
 }
 
+/* --help and --version print by stdio: they may find the disk full, too. */
+static int leave(int code)
+{
+    if (fflush(stdout) != 0 && errno != EPIPE) {
+        cli_error("standard output: %s", strerror(errno));
+        return EX_IOERR;
+    }
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
@@ -134,7 +144,7 @@ int main(int argc, char **argv)
     cli_setup();
     int i = parse_global(&cli, argc, argv);
     if (i < 0) {
-        return -1 - i;
+        return leave(-1 - i);
     }
     const struct cli_command *command = find(argv[i]);
     if (command == NULL) {
@@ -148,5 +158,5 @@ int main(int argc, char **argv)
         cli_error("standard output: %s", strerror(err));
         code = EX_IOERR;
     }
-    return cli_signal() != 0 ? 128 + cli_signal() : code;
+    return cli_signal() != 0 ? 128 + cli_signal() : leave(code);
 }

@@ -17,6 +17,7 @@
 #include "client/cli.h"
 
 #define MAX_OPTIONS 64
+#define MAX_SECONDS 1e12 /* in milliseconds it is an int64 still */
 
 /* Options that every command has. Values above any character's. */
 enum { OPT_HELP = 256, OPT_TABLE };
@@ -117,7 +118,7 @@ static bool set_number(struct step_request *r, const struct cli_option *o,
         return false;
     }
     if (o->kind == CLI_KEY_MS) {
-        if (d < 0 || d > 1e12) {
+        if (d < 0 || d > MAX_SECONDS) {
             return false;
         }
         return step_request_set_int(r, o->key, (int64_t)(d * 1000 + 0.999)) ==
@@ -142,7 +143,8 @@ static bool set_option(struct step_request *r, const struct cli_option *o,
         append(o->to, arg);
         return true;
     case CLI_SECONDS:
-        return parse_real(arg, o->to) && *(double *)o->to >= 0;
+        return parse_real(arg, o->to) && *(double *)o->to >= 0 &&
+               *(double *)o->to <= MAX_SECONDS;
     case CLI_KEY_STR:
         step_request_set_str(r, o->key, arg, strlen(arg));
         return true;
@@ -184,6 +186,9 @@ int cli_parse(struct cli *cli, const struct cli_option *options,
             cli->socket = optarg;
         } else if (c == ':') {
             return cli_usage(cli, "%s needs an argument", argv[optind - 1]);
+        } else if (c == '?' && optopt > ' ' && optopt < 0x7f) {
+            /* A letter, maybe one of several: optind may stand there still. */
+            return cli_usage(cli, "unknown option -%c", optopt);
         } else if (c == '?') {
             return cli_usage(cli, "unknown option %s", argv[optind - 1]);
         } else if (!set_option(r, &options[c - OPT_TABLE], optarg)) {

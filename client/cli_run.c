@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <libgen.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -324,7 +325,9 @@ static int between(struct cli *cli, uint64_t id, int64_t *until)
         if (cli->until_ms > 0 && left <= 0) {
             return EX_TEMPFAIL;
         }
-        cli_wait(cli, cli->until_ms > 0 ? (int)left : -1);
+        cli_wait(cli, cli->until_ms <= 0 ? -1
+                      : left < INT_MAX   ? (int)left
+                                         : INT_MAX);
         return -1;
     }
     if (*until == 0) {

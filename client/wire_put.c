@@ -253,7 +253,10 @@ int wire_value_str(struct wire_buf *b, const char *s, size_t n)
 {
     size_t start = b->n;
 
-    if (!wire_utf8_ok(s, n) || n > WIRE_MAX_FRAME) {
+    if (n > WIRE_MAX_FRAME) {
+        return -E2BIG;
+    }
+    if (!wire_utf8_ok(s, n)) {
         return -EINVAL;
     }
     put_strn(b, s, n);
@@ -265,7 +268,7 @@ int wire_value_bin(struct wire_buf *b, const void *p, size_t n)
     size_t start = b->n;
 
     if (n > WIRE_MAX_FRAME) {
-        return -EINVAL;
+        return -E2BIG;
     }
     put_bin(b, p, n);
     return end_value(b, start);

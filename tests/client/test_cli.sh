@@ -239,6 +239,22 @@ for bad in '--max-tokens x' '--max-tokens 1.5' '--temperature warm' \
     check 64 ctl chat Hi $bad
     grep -q 'stepctl chat --help' err || fail "no hint: $(cat err)"
 done
+check 64 ctl ping -xy
+grep -q 'unknown option -x$' err || fail "$(cat err)"
+check 64 ctl ping --json=yes
+grep -q 'unknown option --json=yes$' err || fail "$(cat err)"
+check 64 ctl ping --wait 1e300
+head -c 17000000 /dev/zero | tr '\0' a >long
+check 65 ctl complete <long
+check 65 ctl chat <long
+rm long
+if [ -c /dev/full ]; then
+    for line in --help --version 'chat --help' 'chat Hi'; do
+        # shellcheck disable=SC2086 # words, on purpose
+        expect_status 74 ctl $line >/dev/full 2>err
+        grep -q 'standard output: No space' err || fail "$line: $(cat err)"
+    done
+fi
 echo '{broken' >t
 check 64 ctl chat --tools t Hi
 grep -q 'tools: .* at byte' err || fail "$(cat err)"
