@@ -121,13 +121,13 @@ static int take_keys(struct wire_decode *d, const msgpack_object_map *map)
             return wire_fail(d->err, WIRE_E_BAD_REQUEST, name, n,
                              "no such key");
         }
-        d->row = &wire_keys[key];
-        if ((d->row->ops & op) == 0) {
-            return wire_refuse(d, "is not a key of %s", wire_op_name(d->r->op));
-        }
         if (key == WIRE_K_OP || key == WIRE_K_ID ||
             map->ptr[i].val.type == MSGPACK_OBJECT_NIL) {
             continue;
+        }
+        d->row = &wire_keys[key];
+        if ((d->row->ops & op) == 0) {
+            return wire_refuse(d, "is not a key of %s", wire_op_name(d->r->op));
         }
         code = wire_take_value(d, &map->ptr[i].val);
         d->r->has |= UINT64_C(1) << key;

@@ -221,6 +221,10 @@ static void test_nil_is_absent(void **state)
     assert_false(wire_has(r, WIRE_K_TEMPERATURE) ||
                  wire_has(r, WIRE_K_MESSAGES) || wire_has(r, WIRE_K_SEED));
     wire_request_destroy(r);
+    wire_request_destroy(
+        accepted("{\"op\": \"ping\", \"id\": 1, \"prompt\": null}"));
+    refused("{\"op\": \"ping\", \"id\": 1, \"promt\": null}",
+            WIRE_E_BAD_REQUEST, "promt");
     refused("{\"op\": \"tokenize\", \"id\": 1, \"prompt\": null}",
             WIRE_E_BAD_REQUEST, "prompt");
     refused("{\"op\": \"ping\", \"id\": null}", WIRE_E_BAD_REQUEST, "id");
