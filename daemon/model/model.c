@@ -41,22 +41,34 @@ const char *model_error(const struct model *m)
 
 /* ---- opening ---- */
 
-static int open_backend(struct model *m, const struct kern_ops *ops)
+int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
+                       struct kern **ret, struct report *rep)
 {
-    const struct model_conf *c = &m->conf;
     struct kern_open_args a = {
         .n_threads = c->n_threads, .isa = c->isa, .exact = true};
+    int r;
 
     if (ops == NULL && strcmp(c->backend, "auto") == 0) {
         ops = kern_find("cuda");
-        if (ops != NULL && kern_open(ops, &a, &m->k) == 0) {
+        if (ops != NULL && kern_open(ops, &a, ret) == 0) {
             return 0;
         }
         ops = kern_find("cpu");
     } else if (ops == NULL) {
         ops = kern_find(c->backend);
     }
-    return ops == NULL ? -ENODEV : kern_open(ops, &a, &m->k);
+    r = ops == NULL ? -ENODEV : kern_open(ops, &a, ret);
+    if (r == -ENODEV && ops == NULL) {
+        report_problem(rep, REPORT_DEVICE, "backend: this build has no %s",
+                       c->backend);
+    } else if (r == -ENODEV && c->isa != NULL) {
+        report_problem(rep, REPORT_DEVICE,
+                       "isa: this machine or this build has no %s", c->isa);
+    } else if (r == -ENODEV) {
+        report_problem(rep, REPORT_DEVICE, "backend: there is no device for %s",
+                       ops->name);
+    }
+    return r;
 }
 
 /* Caches and buffers, as the memory plan says. */
@@ -95,7 +107,9 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
         return r;
     }
     m->info.max_model_len = m->info.memory.max_model_len;
-    r = open_backend(m, ops);
+    report_init(&mine);
+    r = model_open_backend(&m->conf, ops, &m->k, &mine);
+    report_finish(&mine, rep);
     if (r < 0) {
         return r;
     }

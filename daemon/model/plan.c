@@ -228,6 +228,30 @@ static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
     return ck->conf.kv_bytes > 0 ? at_most(budget, ck->conf.kv_bytes) : budget;
 }
 
+/* What a step needs at the least, and what there is for it. */
+static void report_short(const struct checkpoint *ck, const struct wish *w,
+                         const struct model_memory *m, struct report *rep)
+{
+    int one = w->session_pages + w->step_pages;
+    double session = (double)(m->kv_page_bytes[MODEL_FULL] +
+                              (uint64_t)one * m->kv_page_bytes[MODEL_SLIDING]);
+
+    if (ck->conf.kv_bytes > 0 && (double)ck->conf.kv_bytes < session) {
+        report_problem(rep, REPORT_MEMORY,
+                       "kv_memory: expected at least %.0f bytes (one short "
+                       "session), found %" PRIu64,
+                       session, ck->conf.kv_bytes);
+        return;
+    }
+    report_problem(rep, REPORT_MEMORY,
+                   "not enough memory: weights take %.0f MiB, the buffers of a "
+                   "step %.0f MiB, one short session %.0f MiB; expected at "
+                   "most %.0f MiB (%g of what is available)",
+                   (double)weights_total(m) / MIB, (double)m->activations / MIB,
+                   session / MIB, w->share * (double)m->available / MIB,
+                   w->share);
+}
+
 static void judge(const struct checkpoint *ck, const struct wish *w,
                   const struct model_memory *m, struct report *rep)
 {
@@ -240,16 +264,7 @@ static void judge(const struct checkpoint *ck, const struct wish *w,
                        ck->shape.max_model_len, ck->conf.max_model_len);
     } else if (m->kv_pages[MODEL_FULL] < 1 ||
                m->kv_pages[MODEL_SLIDING] < one) {
-        report_problem(
-            rep, REPORT_MEMORY,
-            "not enough memory: weights take %.0f MiB, the buffers of a step "
-            "%.0f MiB, one short session %.0f MiB; expected at most %.0f MiB "
-            "(%g of what is available)",
-            (double)weights_total(m) / MIB, (double)m->activations / MIB,
-            (double)(m->kv_page_bytes[MODEL_FULL] +
-                     (uint64_t)one * m->kv_page_bytes[MODEL_SLIDING]) /
-                MIB,
-            w->share * (double)m->available / MIB, w->share);
+        report_short(ck, w, m, rep);
     } else if (m->max_model_len < w->max_len && w->asked_len) {
         report_problem(rep, REPORT_MEMORY,
                        "max_model_len: expected at most %d tokens (what fits "

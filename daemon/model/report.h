@@ -26,6 +26,7 @@ enum report_rank {
     REPORT_UNKNOWN,  /* a tensor that the model has no place for */
     REPORT_VALUE,    /* bytes that cannot be computed exactly */
     REPORT_MEMORY,   /* it does not fit */
+    REPORT_DEVICE,   /* what was asked to compute is not there */
     REPORT_N_RANKS
 };
 

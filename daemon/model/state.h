@@ -17,6 +17,7 @@
 #include "daemon/model/kv.h"
 #include "daemon/model/model.h"
 #include "daemon/model/mtp.h"
+#include "daemon/model/report.h"
 #include "daemon/model/sample.h"
 
 struct checkpoint;
@@ -99,6 +100,10 @@ struct model {
  * name. */
 int model_open_on(struct model **ret, const struct model_conf *c,
                   const struct kern_ops *ops, struct model_report *rep);
+/* model.c: the backend that the configuration asks for, ops where they are not
+ * NULL. -ENODEV: not here, and rep says what. */
+int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
+                       struct kern **ret, struct report *rep);
 /* Sets err, returns r. */
 int model_fail(struct model *m, int r, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -94,6 +94,23 @@ grep -q 'model-00002\.safetensors' "$tmp/cut.log" ||
 cp "$MODEL/model-00002.safetensors" "$tmp/cut"
 run 65 "$STEPD" --check --model "$tmp/cut" --config "$tmp/empty.conf"
 said 'problem: tokenizer: '
+# A check ends as the start does where there is nothing to compute with.
+for wish in backend=cuda isa=avx512bf16 isa=avx512 isa=avx2; do
+    got=0
+    "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
+        --set "$wish" >"$tmp/wish.out" 2>&1 || got=$?
+    [ "$got" -ne 0 ] || continue # it is there
+    [ "$got" -eq 69 ] || fail "$wish: status $got"
+    grep -q "^problem: ${wish%=*}: .* ${wish#*=}" "$tmp/wish.out" ||
+        fail "$wish: $(cat "$tmp/wish.out")"
+    launch_stepd -n wish --set "$wish"
+    reap_stepd wish 69
+    grep -q "${wish%=*}: .* ${wish#*=}" "$tmp/wish.log" ||
+        fail "$wish: $(cat "$tmp/wish.log")"
+done
+run 65 "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
+    --set kv_memory=1M
+said 'problem: kv_memory: expected at least [0-9]+ bytes .*, found 1048576'
 # Nothing was left by any of them, and a check runs beside a daemon.
 start_stepd
 run 0 "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
