@@ -93,7 +93,7 @@ static struct answer draw(struct model *m, const int32_t *prompt, int n_prompt,
                                .max_drafts = depth};
     int32_t ids[MAX_LEN + MODEL_MAX_DRAFTS], pages[N_PAGES];
     struct answer a = {0};
-    struct model_stats before;
+    struct model_stats before, after;
     int seq, n_ids = n_prompt;
     bool over = false;
 
@@ -130,19 +130,19 @@ static struct answer draw(struct model *m, const int32_t *prompt, int n_prompt,
         for (int i = 0; i < out.n_tokens && !over; i++) {
             ids[n_ids++] = out.token[i].id;
             a.n++;
+            /* as the reference counts: what the answer's end cuts off was
+             * not accepted */
+            if (i < out.n_accepted) {
+                a.s.accepted++;
+                a.s.accepted_at[i]++;
+            }
             over = a.n == max || ends(model_info(m), out.token[i].id);
         }
     }
     model_seq_close(m, seq);
-    model_stats(m, &a.s);
-    a.s.steps -= before.steps;
-    a.s.drafts -= before.drafts;
-    a.s.drafted -= before.drafted;
-    a.s.accepted -= before.accepted;
-    a.s.weight_bytes -= before.weight_bytes;
-    for (int i = 0; i < MODEL_MAX_DRAFTS; i++) {
-        a.s.accepted_at[i] -= before.accepted_at[i];
-    }
+    model_stats(m, &after);
+    a.s.steps = after.steps - before.steps;
+    a.s.drafts = after.drafts - before.drafts;
     return a;
 }
 
@@ -152,7 +152,6 @@ static void add(struct answer *to, const struct answer *a)
     to->seconds += a->seconds;
     to->s.steps += a->s.steps - 1;
     to->s.drafts += a->s.drafts;
-    to->s.drafted += a->s.drafted;
     to->s.accepted += a->s.accepted;
     for (int i = 0; i < MODEL_MAX_DRAFTS; i++) {
         to->s.accepted_at[i] += a->s.accepted_at[i];
