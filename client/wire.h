@@ -206,13 +206,14 @@
  *             "timeout", usage {prompt_tokens, cached_tokens,
  *             completion_tokens, reasoning_tokens, drafts, drafted, accepted,
  *             accepted_at, mean_acceptance_length}, seed, timings {queue_ms,
- * prefill_ms, decode_ms}}. Of drafting: drafts counts verifications, drafted
- * the tokens in them, accepted those that became part of the answer, and where
- * there were drafts accepted_at lists the latter by position [first, second,
- * third] and mean_acceptance_length is 1 + accepted / drafts. `done` of the
- * other ops is as section 3 says error     {code, message, detail, retry_ms}:
- * code is a word of section 5, message is for people, detail (where it helps)
- * the key or name in question, retry_ms (with busy) when to try again
+ *             prefill_ms, decode_ms}}; of the other ops as section 3 says.
+ *             drafts counts verifications, drafted the tokens in them, accepted
+ *             those that became part of the answer; where there were drafts,
+ *             accepted_at is the latter by position [first, second, third] and
+ *             mean_acceptance_length is 1 + accepted / drafts
+ *   error     {code, message, detail, retry_ms}: code is a word of section 5,
+ *             message is for people, detail (where it helps) the key or name
+ *             in question, retry_ms (with busy) when to try again
  *
  * state is "loading", "ready", "draining", "failed" or "stopped".
  *

@@ -105,8 +105,7 @@ int sd_say_stopping(uint64_t extend_ms)
 {
     char line[96];
 
-    (void)snprintf(line, sizeof(line),
-                   "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+    (void)snprintf(line, sizeof(line), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
                    (unsigned long long)extend_ms * 1000);
     return notify(line);
 }

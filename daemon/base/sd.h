@@ -20,7 +20,7 @@ bool sd_built(void);
 /* STATUS=: what is going on, for `systemctl status`. Each returns as sd_notify:
  * > 0 sent, 0 nobody listens, -errno. */
 int sd_say_status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-int sd_say_ready(void);    /* READY=1; the caller says it once */
+int sd_say_ready(void); /* READY=1; the caller says it once */
 /* STOPPING=1; the stop may take so long. */
 int sd_say_stopping(uint64_t extend_ms);
 int sd_say_watchdog(void); /* WATCHDOG=1 */

@@ -158,7 +158,7 @@ static void test_getters(void **state)
     assert_int_equal(step_event_get_bool(e, "seed", &b), STEP_E_INVALID);
     assert_int_equal(step_event_get_int(e, "usage.none", &i), STEP_E_NOT_FOUND);
     assert_int_equal(step_event_get_count(e, "usage", &n), 0);
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 7);
     assert_int_equal(step_event_get_count(e, "seed", &n), STEP_E_INVALID);
     assert_int_equal(step_event_get_json(e, "none", &json), STEP_E_NOT_FOUND);
     assert_int_equal(step_event_get_json(e, "usage.prompt_tokens", &json), 0);
