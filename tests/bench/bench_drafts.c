@@ -6,7 +6,7 @@
  * has the byte ratios of the real one; and which acceptance proposals reach at
  * temperatures above 0 that share the target's noise (beta) or do not (greedy).
  *
- *     bench_drafts [HIDDEN]       default 256
+ *     bench_drafts [tiny | proposals | real [HIDDEN]]     default: all, 256
  *
  * Every matrix but eh_proj has the hidden size as a dimension, so a checkpoint
  * with all other sizes real and a smaller hidden size reads the same shares of
@@ -379,15 +379,22 @@ static void with_real(int hidden)
 
 int main(int argc, char **argv)
 {
+    const char *part = argc > 1 ? argv[1] : "";
+    int hidden = argc > 2 ? atoi(argv[2]) : 256;
     char tiny[512];
-    int hidden = argc > 1 ? atoi(argv[1]) : 256;
 
     if (hidden < 64 || hidden % 64 != 0) {
-        die(argv[1], "expected a multiple of 64");
+        die(argv[2], "expected a multiple of 64");
     }
     snprintf(tiny, sizeof(tiny), "%s/tests/data/step-tiny", TEST_SRCDIR);
-    bench_tiny(tiny);
-    bench_proposals(tiny);
-    with_real(hidden);
+    if (part[0] == '\0' || strcmp(part, "tiny") == 0) {
+        bench_tiny(tiny);
+    }
+    if (part[0] == '\0' || strcmp(part, "proposals") == 0) {
+        bench_proposals(tiny);
+    }
+    if (part[0] == '\0' || strcmp(part, "real") == 0) {
+        with_real(hidden);
+    }
     return 0;
 }
