@@ -329,6 +329,7 @@ static void start_watching(struct daemon *d)
         watch_signal(d, &d->usr2, SIGUSR2, on_release);
     }
     ev_prepare_init(&d->turn, on_turn);
+    ev_set_priority(&d->turn, EV_MINPRI); /* after conn.c has flushed */
     ev_timer_init(&d->drain_over, on_drain_over, 0., 0.);
     ev_timer_init(&d->beat, on_beat, 0., SD_BEAT_MS / 1e3);
     ev_timer_init(&d->watchdog, on_watchdog, 0., (double)usec / 2e6);
@@ -460,14 +461,17 @@ static void say_goodbye(struct daemon *d)
 
 static int run(struct daemon *d)
 {
+    static const int faults[] = {SIGBUS,  SIGSEGV, SIGFPE, SIGILL,
+                                 SIGABRT, SIGSYS,  SIGTRAP};
     sigset_t all, before;
 
     /* Signals are for the loop: the engine's threads inherit that they are
      * blocked, and one that comes before the loop runs waits for it. */
     (void)sigfillset(&all);
-    /* But a fault is its thread's own: blocked, it would kill us unexplained.
-     */
-    (void)sigdelset(&all, SIGBUS);
+    /* Faults are the thread's own: blocked they would kill us unexplained. */
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        (void)sigdelset(&all, faults[i]);
+    }
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     d->started_us = server_now_us();
     d->loop = ev_default_loop(EVFLAG_AUTO);

@@ -13,7 +13,7 @@
 requires_msgpack
 
 # ---- SIGTERM drains
-start_stepd -n drain --set test_hold_steps=yes
+start_stepd -n drain --set test_hold_steps=yes --set drain_timeout=1h
 py "$sock" "$stepd_pid" <<'END'
 import os
 import signal
