@@ -12,6 +12,19 @@
  * and sum. A row looks at its own token range of a page and nothing else: what
  * its neighbours in the block need changes neither its values nor their order,
  * and a slot that its mask hides is left out, not multiplied by zero.
+ *
+ * Limits: long contexts of one row, on a path with the BF16 dot product the
+ * memory; in F32 the multiplications (4 * 128 a head and token), and bringing a
+ * page into form, which 8 query heads share: about a third of their cost.
+ *
+ * Tried (Zen 3, avx2, one thread, 64 query and 8 KV heads; bench_attn; KV read
+ * by one row at 8,192, share of the FMA peak by 512 rows at 512):
+ *   a page as [128][64], V as [64][128]           3.5 GB/s, 0.47
+ *   in blocks that one tile reads                 3.7 GB/s, 0.51
+ *   K transposed before it is widened             3.9 GB/s, 0.52
+ *   one block at a time, kept in L1               3.4 GB/s, 0.50  waits for DRAM
+ *   and the next page fetched in one go           3.3 GB/s, 0.50  waits as well
+ *   and fetched a little with each tile           5.5 GB/s, 0.54  kept
  */
 #include <errno.h>
 #include <math.h>
@@ -26,8 +39,10 @@
 /* Register tile: query heads times vectors. */
 #define TILE_Q (ISA_LEVEL >= 2 ? 4 : 2)
 #define TILE_V 4
+#define BLOCK (TILE_V * VF_N)
 
-/* A transposed page: [QK_STEPS][TOK] elements of 32 bits. With the BF16 dot
+/* A transposed page: [TOK / BLOCK][QK_STEPS][BLOCK] elements of 32 bits, so
+ * that what one tile reads lies together and stays in L1. With the BF16 dot
  * product a step is a pair of channels, else one channel as F32. */
 #if ISA_LEVEL == 3
 #define QK_STEPS (D / 2)
@@ -44,14 +59,30 @@ struct attn {
 
 /* A block's state in its thread's scratch. */
 struct work {
-    uint32_t *kt; /* [QK_STEPS][TOK] */
-    float *v;     /* [TOK][D] */
+    uint32_t *kt; /* [QK_STEPS][BLOCK] */
+    float *v;     /* [TOK][BLOCK] */
     uint32_t *q;  /* [n_q][QK_STEPS] */
     float *s;     /* [n_q][TOK] scores, then weights */
     float *o;     /* [n_q][D] */
     float *max;   /* [n_q] */
     float *sum;   /* [n_q] */
+    /* What is read next, brought into L2 a little with each tile: the pages of
+     * a sequence lie apart, which no hardware foresees, and asking for all at
+     * once would only wait. */
+    const uint16_t *ahead, *ahead_end;
 };
+
+#define LINE 32 /* BF16 of a cache line */
+/* Lines a tile, so that 8 query heads bring a page's half in. */
+#define LINES_QK (TOK * D / LINE * TILE_Q * BLOCK / (8 * TOK))
+#define LINES_PV (TOK * D / LINE * TILE_Q * BLOCK / (8 * D))
+
+INLINE void fetch_ahead(struct work *w, int lines)
+{
+    for (; lines > 0 && w->ahead < w->ahead_end; lines--, w->ahead += LINE) {
+        __builtin_prefetch(w->ahead, 0, 2);
+    }
+}
 
 static size_t work_bytes(int n_q)
 {
@@ -61,11 +92,11 @@ static size_t work_bytes(int n_q)
 
 static struct work work_at(uint8_t *p, int n_q)
 {
-    struct work w;
+    struct work w = {0};
 
     w.kt = (uint32_t *)p;
-    w.v = (float *)(w.kt + QK_STEPS * TOK);
-    w.s = w.v + TOK * D;
+    w.v = (float *)(w.kt + QK_STEPS * BLOCK);
+    w.s = w.v + TOK * BLOCK;
     w.o = w.s + (size_t)n_q * TOK;
     w.q = (uint32_t *)(w.o + (size_t)n_q * D);
     w.max = (float *)(w.q + (size_t)n_q * QK_STEPS);
@@ -75,36 +106,42 @@ static struct work work_at(uint8_t *p, int n_q)
 
 /* ---- a page, made ready ---- */
 
-/* K of tokens t0 .. t1 - 1 (whole vectors), transposed. */
+/* K of tokens t0 .. t1 - 1 (whole vectors of one block), transposed as pairs of
+ * channels and only then widened: half the shuffles. */
 static void load_k(uint32_t *kt, const uint16_t *k, int t0, int t1)
 {
     for (int t = t0; t < t1; t += VF_N) {
-        for (int d = 0; d < QK_STEPS; d += VF_N) {
+        uint32_t *to = kt + t % BLOCK;
+
+        for (int d = 0; d < D / 2; d += VF_N) {
             vi r[VF_N];
 
 #pragma GCC unroll 16
             for (int i = 0; i < VF_N; i++) {
-#if ISA_LEVEL == 3
                 r[i] = vi_load(k + (size_t)(t + i) * D + 2 * d);
-#else
-                vf x = vf_load_bf16(k + (size_t)(t + i) * D + d);
-
-                memcpy(&r[i], &x, sizeof(x));
-#endif
             }
             vi_transpose(r);
 #pragma GCC unroll 16
             for (int i = 0; i < VF_N; i++) {
-                vi_store(kt + (size_t)(d + i) * TOK + t, r[i]);
+#if ISA_LEVEL == 3
+                vi_store(to + (d + i) * BLOCK, r[i]);
+#else
+                vi_store(to + 2 * (d + i) * BLOCK, vi_low_bf16(r[i]));
+                vi_store(to + (2 * (d + i) + 1) * BLOCK, vi_high_bf16(r[i]));
+#endif
             }
         }
     }
 }
 
+/* BLOCK channels of V of tokens t0 .. t1 - 1. */
 static void load_v(float *to, const uint16_t *v, int t0, int t1)
 {
-    for (int i = t0 * D; i < t1 * D; i += VF_N) {
-        vf_store(to + i, vf_load_bf16(v + i));
+    for (int t = t0; t < t1; t++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < BLOCK; i += VF_N) {
+            vf_store(to + t * BLOCK + i, vf_load_bf16(v + t * D + i));
+        }
     }
 }
 
@@ -149,7 +186,7 @@ INLINE void qk_tile(float *s, const uint32_t *q, const uint32_t *kt, int Q,
         for (int i = 0; i < Q; i++) {
 #pragma GCC unroll 4
             for (int t = 0; t < V; t++) {
-                acc[i * V + t] = qk(acc[i * V + t], kt + d * TOK + t * VF_N,
+                acc[i * V + t] = qk(acc[i * V + t], kt + d * BLOCK + t * VF_N,
                                     q[i * QK_STEPS + d]);
             }
         }
@@ -163,61 +200,77 @@ INLINE void qk_tile(float *s, const uint32_t *q, const uint32_t *kt, int Q,
     }
 }
 
-/* o += sum over t0 <= t < t1 of p[t] v[t], for Q query heads. */
+/* o += sum over t0 <= t < t1 of p[t] v[t], for Q query heads and one block of
+ * channels. */
 INLINE void pv_tile(float *o, const float *p, const float *v, int t0, int t1,
                     int Q)
 {
-    for (int d = 0; d < D; d += TILE_V * VF_N) {
-        vf acc[TILE_Q * TILE_V];
+    vf acc[TILE_Q * TILE_V];
 
 #pragma GCC unroll 16
-        for (int i = 0; i < Q * TILE_V; i++) {
-            acc[i] = vf_load(o + i / TILE_V * D + d + i % TILE_V * VF_N);
-        }
-        for (int t = t0; t < t1; t++) {
+    for (int i = 0; i < Q * TILE_V; i++) {
+        acc[i] = vf_load(o + i / TILE_V * D + i % TILE_V * VF_N);
+    }
+    for (int t = t0; t < t1; t++) {
 #pragma GCC unroll 4
-            for (int i = 0; i < Q; i++) {
-                vf w = vf_set(p[i * TOK + t]);
+        for (int i = 0; i < Q; i++) {
+            vf w = vf_set(p[i * TOK + t]);
 
 #pragma GCC unroll 4
-                for (int u = 0; u < TILE_V; u++) {
-                    acc[i * TILE_V + u] =
-                        vf_fma(w, vf_load(v + t * D + d + u * VF_N),
-                               acc[i * TILE_V + u]);
-                }
+            for (int u = 0; u < TILE_V; u++) {
+                acc[i * TILE_V + u] = vf_fma(
+                    w, vf_load(v + t * BLOCK + u * VF_N), acc[i * TILE_V + u]);
             }
         }
+    }
 #pragma GCC unroll 16
-        for (int i = 0; i < Q * TILE_V; i++) {
-            vf_store(o + i / TILE_V * D + d + i % TILE_V * VF_N, acc[i]);
+    for (int i = 0; i < Q * TILE_V; i++) {
+        vf_store(o + i / TILE_V * D + i % TILE_V * VF_N, acc[i]);
+    }
+}
+
+/* n query heads of one row against tokens t0 .. t1 - 1 of a block. */
+static void scores(struct work *w, int i_q, int n, int t0, int t1)
+{
+    const uint32_t *q = w->q + i_q * QK_STEPS;
+    float *s = w->s + i_q * TOK;
+    bool whole = t0 % BLOCK == 0 && t1 > t0 + BLOCK - VF_N;
+    int i;
+
+    for (int t = t0 - t0 % VF_N; t < t1; t += whole ? BLOCK : VF_N) {
+        const uint32_t *kt = w->kt + t % BLOCK;
+
+        for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
+            fetch_ahead(w, LINES_QK);
+            if (whole) {
+                qk_tile(s + i * TOK + t, q + i * QK_STEPS, kt, TILE_Q, TILE_V);
+            } else {
+                qk_tile(s + i * TOK + t, q + i * QK_STEPS, kt, TILE_Q, 1);
+            }
+        }
+        for (; i < n; i++) {
+            if (whole) {
+                qk_tile(s + i * TOK + t, q + i * QK_STEPS, kt, 1, TILE_V);
+            } else {
+                qk_tile(s + i * TOK + t, q + i * QK_STEPS, kt, 1, 1);
+            }
         }
     }
 }
 
-/* n query heads of one row against tokens t0 .. t1 - 1 of the page. */
-static void scores(const struct work *w, int i_q, int n, int t0, int t1)
+/* n query heads of one row: BLOCK channels from d on of their outputs. */
+static void values(struct work *w, int i_q, int n, int d, int t0, int t1)
 {
-    int t = t0 - t0 % VF_N, end = (t1 + VF_N - 1) / VF_N * VF_N, i;
+    const float *p = w->s + i_q * TOK;
+    float *o = w->o + i_q * D + d;
+    int i = 0;
 
-    for (; t + TILE_V * VF_N <= end; t += TILE_V * VF_N) {
-        for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
-            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
-                    w->kt + t, TILE_Q, TILE_V);
-        }
-        for (; i < n; i++) {
-            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
-                    w->kt + t, 1, TILE_V);
-        }
+    for (; i + TILE_Q <= n; i += TILE_Q) {
+        fetch_ahead(w, LINES_PV);
+        pv_tile(o + i * D, p + i * TOK, w->v, t0, t1, TILE_Q);
     }
-    for (; t < end; t += VF_N) {
-        for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
-            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
-                    w->kt + t, TILE_Q, 1);
-        }
-        for (; i < n; i++) {
-            qk_tile(w->s + (i_q + i) * TOK + t, w->q + (i_q + i) * QK_STEPS,
-                    w->kt + t, 1, 1);
-        }
+    for (; i < n; i++) {
+        pv_tile(o + i * D, p + i * TOK, w->v, t0, t1, 1);
     }
 }
 
@@ -231,20 +284,18 @@ static void fold(const struct work *w, int i, int t0, int t1)
     vf m = none, l = vf_set(0.0f);
     float *s = w->s + i * TOK, *o = w->o + i * D;
     float before = w->max[i], now, shrink;
+    int first = t0 - t0 % VF_N;
 
-    for (int t = 0; t < TOK; t += VF_N) {
-        vf x = none;
+    for (int t = first; t < t1; t += VF_N) {
+        vf x = vf_mul(vf_load(s + t), scale);
 
-        if (t < t1 && t + VF_N > t0) {
-            x = vf_where_lanes(t0 - t, t1 - t, vf_mul(vf_load(s + t), scale),
-                               none);
-        }
+        x = vf_where_lanes(t0 - t, t1 - t, x, none);
         vf_store(s + t, x);
         m = vf_max(m, x);
     }
     now = vf_hmax(m);
     now = now > before ? now : before;
-    for (int t = 0; t < TOK; t += VF_N) {
+    for (int t = first; t < t1; t += VF_N) {
         vf p = vf_exp(vf_sub(vf_load(s + t), vf_set(now)));
 
         vf_store(s + t, p);
@@ -255,23 +306,6 @@ static void fold(const struct work *w, int i, int t0, int t1)
     w->sum[i] = w->sum[i] * shrink + vf_sum(l);
     for (int d = 0; d < D; d += VF_N) {
         vf_store(o + d, vf_mul(vf_load(o + d), vf_set(shrink)));
-    }
-}
-
-static void row_page(const struct work *w, int i_q, int n, int t0, int t1)
-{
-    int i = 0;
-
-    scores(w, i_q, n, t0, t1);
-    for (int k = 0; k < n; k++) {
-        fold(w, i_q + k, t0, t1);
-    }
-    for (; i + TILE_Q <= n; i += TILE_Q) {
-        pv_tile(w->o + (i_q + i) * D, w->s + (i_q + i) * TOK, w->v, t0, t1,
-                TILE_Q);
-    }
-    for (; i < n; i++) {
-        pv_tile(w->o + (i_q + i) * D, w->s + (i_q + i) * TOK, w->v, t0, t1, 1);
     }
 }
 
@@ -301,39 +335,64 @@ static int page_id(const struct kern_attn_args *a, int seq, int page)
     return id < a->kv.n_pages ? id : -1;
 }
 
-static void block_page(const struct attn *j, const struct work *w, int row0,
-                       int n_rows, int g, int page, struct cpu_thread *t)
+/* K of KV head g in a page of seq; its V lies G * TOK * D further. */
+static const uint16_t *page_at(const struct kern_attn_args *a, int seq,
+                               int page, int g)
 {
-    const struct kern_attn_args *a = j->a;
-    int seq = ((const int32_t *)cpu_at(a->at.seq))[row0];
-    const uint16_t *k =
-        (const uint16_t *)((const uint8_t *)cpu_at(a->kv.pages) +
-                           (size_t)page_id(a, seq, page) * a->kv.page_bytes) +
-        (size_t)g * TOK * D;
-    int lo = TOK, hi = 0;
+    size_t id = (size_t)page_id(a, seq, page);
 
-    for (int pass = 0; pass < 2; pass++) {
+    return (const uint16_t *)((const uint8_t *)cpu_at(a->kv.pages) +
+                              id * a->kv.page_bytes) +
+           (size_t)g * TOK * D;
+}
+
+/* Tokens of a page that each row of a block looks at; empty where none. */
+struct span {
+    int t0, t1;
+};
+
+static struct span row_span(const struct kern_attn_args *a, int row, int page)
+{
+    int from, slot = row_range(a, row, &from);
+    struct span s = {imax(0, from - page * TOK),
+                     imin(TOK, slot + 1 - page * TOK)};
+
+    return s;
+}
+
+/* Folds a page into all rows of a block: span[i] is row i's part of it, all
+ * lies within all. next: the page that comes after it, or NULL. */
+static void block_page(const struct attn *j, struct work *w, const uint16_t *k,
+                       const uint16_t *next, const struct span *span,
+                       int n_rows, struct span all)
+{
+    const uint16_t *v = k + (size_t)j->n_kv * TOK * D;
+
+    w->ahead = v + all.t0 * D;
+    w->ahead_end = v + all.t1 * D;
+
+    for (int t = all.t0 - all.t0 % BLOCK; t < all.t1; t += BLOCK) {
+        int t0 = imax(t, all.t0), t1 = imin(t + BLOCK, all.t1);
+
+        load_k(w->kt, k, t0 - t0 % VF_N, (t1 + VF_N - 1) / VF_N * VF_N);
         for (int r = 0; r < n_rows; r++) {
-            int from, slot = row_range(a, row0 + r, &from);
-            int t0 = imax(0, from - page * TOK);
-            int t1 = imin(TOK, slot + 1 - page * TOK);
+            scores(w, r * j->group, j->group, imax(t, span[r].t0),
+                   imin(t + BLOCK, span[r].t1));
+        }
+    }
+    w->ahead = next;
+    w->ahead_end = next == NULL ? NULL : next + TOK * D;
+    for (int i = 0; i < n_rows * j->group; i++) {
+        const struct span *s = &span[i / j->group];
 
-            if (t0 >= t1) {
-                continue;
-            }
-            if (pass == 1) {
-                row_page(w, r * j->group, j->group, t0, t1);
-            }
-            lo = imin(lo, t0);
-            hi = imax(hi, t1);
+        if (s->t0 < s->t1) {
+            fold(w, i, s->t0, s->t1);
         }
-        if (lo >= hi) {
-            return;
-        }
-        if (pass == 0) {
-            load_k(w->kt, k, lo - lo % VF_N, (hi + VF_N - 1) / VF_N * VF_N);
-            load_v(w->v, k + (size_t)j->n_kv * TOK * D, lo, hi);
-            t->kv_bytes += (uint64_t)(hi - lo) * D * 2 * sizeof(uint16_t);
+    }
+    for (int d = 0; d < D; d += BLOCK) {
+        load_v(w->v, v + d, all.t0, all.t1);
+        for (int r = 0; r < n_rows; r++) {
+            values(w, r * j->group, j->group, d, span[r].t0, span[r].t1);
         }
     }
 }
@@ -367,6 +426,7 @@ static void attn_item(void *arg, int i_item, int i_thread)
     int b = i_item / j->n_kv, g = i_item % j->n_kv;
     int row0 = j->block[b], n_rows = j->block[b + 1] - row0;
     int n_q = n_rows * j->group, first = INT32_MAX, last = 0;
+    int seq = ((const int32_t *)cpu_at(j->a->at.seq))[row0];
     struct work w = work_at(t->scratch, j->most_q);
 
     for (int r = 0; r < n_rows; r++) {
@@ -388,7 +448,23 @@ static void attn_item(void *arg, int i_item, int i_thread)
     }
     memset(w.o, 0, sizeof(*w.o) * (size_t)n_q * D);
     for (int page = first / TOK; page <= last / TOK; page++) {
-        block_page(j, &w, row0, n_rows, g, page, t);
+        struct span span[BLOCK_Q], all = {TOK, 0};
+
+        for (int r = 0; r < n_rows; r++) {
+            span[r] = row_span(j->a, row0 + r, page);
+            if (span[r].t0 < span[r].t1) {
+                all.t0 = imin(all.t0, span[r].t0);
+                all.t1 = imax(all.t1, span[r].t1);
+            }
+        }
+        if (all.t0 < all.t1) {
+            block_page(j, &w, page_at(j->a, seq, page, g),
+                       page < last / TOK ? page_at(j->a, seq, page + 1, g)
+                                         : NULL,
+                       span, n_rows, all);
+            t->kv_bytes +=
+                (uint64_t)(all.t1 - all.t0) * D * 2 * sizeof(uint16_t);
+        }
     }
     block_out(j, &w, row0, n_rows, g);
 }

@@ -294,6 +294,17 @@ INLINE vf vf_load_bf16_n(const void *p, int n)
     return vf_load_bf16(t);
 }
 
+/* The BF16 in the low or the high half of each element, as F32 bits. */
+INLINE vi vi_low_bf16(vi u)
+{
+    return _mm256_slli_epi32(u, 16);
+}
+
+INLINE vi vi_high_bf16(vi u)
+{
+    return _mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000u));
+}
+
 INLINE __m128i vf_to_bf16_(vf x)
 {
     __m256i u = _mm256_castps_si256(x);
@@ -336,9 +347,8 @@ INLINE wv wv_split_(__m256i u)
 {
     wv w;
 
-    w.even = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
-    w.odd = _mm256_castsi256_ps(
-        _mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000u)));
+    w.even = _mm256_castsi256_ps(vi_low_bf16(u));
+    w.odd = _mm256_castsi256_ps(vi_high_bf16(u));
     return w;
 }
 

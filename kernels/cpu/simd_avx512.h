@@ -299,6 +299,17 @@ INLINE vf vf_load_bf16_n(const void *p, int n)
         _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask_(n), p)), 16));
 }
 
+/* The BF16 in the low or the high half of each element, as F32 bits. */
+INLINE vi vi_low_bf16(vi u)
+{
+    return _mm512_slli_epi32(u, 16);
+}
+
+INLINE vi vi_high_bf16(vi u)
+{
+    return _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u));
+}
+
 INLINE __m256i vf_to_bf16_(vf x)
 {
     __m512i u = _mm512_castps_si512(x);
@@ -393,9 +404,8 @@ INLINE wv wv_split_(__m512i u)
 {
     wv w;
 
-    w.even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
-    w.odd = _mm512_castsi512_ps(
-        _mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u)));
+    w.even = _mm512_castsi512_ps(vi_low_bf16(u));
+    w.odd = _mm512_castsi512_ps(vi_high_bf16(u));
     return w;
 }
 

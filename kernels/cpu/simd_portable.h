@@ -219,16 +219,28 @@ typedef struct {
     vf even, odd;
 } wv;
 
-INLINE wv wv_load(const uint8_t *w)
+/* The BF16 in the low or the high half of each element, as F32 bits. */
+INLINE vi vi_low_bf16(vi u)
+{
+    return u << 16;
+}
+
+INLINE vi vi_high_bf16(vi u)
 {
     const vi mask = {(int)0xffff0000u, (int)0xffff0000u, (int)0xffff0000u,
                      (int)0xffff0000u};
+
+    return u & mask;
+}
+
+INLINE wv wv_load(const uint8_t *w)
+{
     vi u;
     wv r;
 
     memcpy(&u, w, sizeof(u));
-    r.even = (vf)(u << 16);
-    r.odd = (vf)(u & mask);
+    r.even = (vf)vi_low_bf16(u);
+    r.odd = (vf)vi_high_bf16(u);
     return r;
 }
 

@@ -50,3 +50,14 @@ BENCH += tests/bench/bench_drafts
 tests_bench_bench_drafts_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_bench_bench_drafts_LDADD = tests/libsynth.a $(MODEL_LIBS)
 CLEANFILES += tests/bench/bench_drafts$(EXEEXT)
+
+EXTRA_PROGRAMS += tests/bench/bench_expert tests/bench/bench_attn
+BENCH += tests/bench/bench_expert tests/bench/bench_attn
+tests_bench_bench_expert_SOURCES = tests/bench/bench_expert.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_expert_LDADD = $(KERNELS_LIBS)
+tests_bench_bench_attn_SOURCES = tests/bench/bench_attn.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
+CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
+	tests/bench/bench_attn$(EXEEXT)
