@@ -79,6 +79,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/names.c \
 	daemon/model/names.h \
 	daemon/model/opening.h \
+	daemon/model/outcome.c \
 	daemon/model/plan.c \
 	daemon/model/plan.h \
 	daemon/model/quant.c \
@@ -95,6 +96,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/slots.c \
 	daemon/model/slots.h \
 	daemon/model/span.c \
+	daemon/model/stage.c \
 	daemon/model/state.h \
 	daemon/model/step.c \
 	daemon/model/trace.c \

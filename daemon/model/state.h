@@ -117,9 +117,16 @@ int seq_max_drafts(const struct model *m, const struct seq *q);
  * fills step.span (row0, counts, depth). */
 int step_check(struct model *m, const struct model_plan *plan);
 
-/* step.c: with k NULL only counts bytes. */
+/* stage.c: memory (with k NULL only counts bytes); the plan to the device; the
+ * rows that are left, again. */
 int step_init(struct model *m, struct kern *k, int max_rows);
 void step_finish(struct step *s);
+int step_stage(struct model *m);
+int step_upload_rows(struct model *m);
+
+/* outcome.c: fills ret for the span at that position of the order, and moves
+ * its sequence on. */
+int step_commit(struct model *m, int at, struct model_out *ret);
 
 /* trace.c: keeps hidden states and logits of these rows of a level. */
 int trace_keep(struct model *m, int level, const struct rows *rows);

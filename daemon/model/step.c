@@ -4,8 +4,9 @@
  * One step: the rows of all spans through the trunk, draws and verification,
  * the MTP modules over what was committed, and the new state of each sequence.
  * model_submit stages the plan and runs the trunk; model_collect does the rest,
- * so that masks may be built in between. Owns the staging of a step; runs on
- * the engine thread, from where tick is called as well.
+ * so that masks may be built in between (stage.c brings the plan to the device,
+ * outcome.c says what became of it). Engine thread, from where tick is called
+ * as well.
  *
  * What matters: what a span yields depends on its own sequence alone. Rows keep
  * the order of the plan; a cancelled span's rows leave at the next layer
@@ -26,167 +27,6 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- memory ---- */
-
-int step_init(struct model *m, struct kern *k, int max_rows)
-{
-    struct step *st = &m->step;
-    struct bufs *b = &st->bufs;
-    size_t rows = (size_t)max_rows, seqs = (size_t)m->max_seqs;
-
-    memset(st, 0, sizeof(*st));
-    bufs_init(b, k);
-    bufs_make(b, &st->rows.live.n, 1, 1, 4);
-    bufs_make(b, &st->rows.ids, rows, 1, 4);
-    bufs_make(b, &st->rows.slot, rows, 1, 4);
-    bufs_make(b, &st->rows.seq, rows, 1, 4);
-    bufs_make(b, &st->src_dev, rows, 1, 4);
-    bufs_make(b, &st->zero_low, seqs, 1, 4);
-    if (k == NULL) {
-        return 0;
-    }
-    st->span = calloc(seqs, sizeof(*st->span));
-    st->order = calloc(seqs, sizeof(*st->order));
-    st->ids = calloc(rows, sizeof(*st->ids));
-    st->slot = calloc(rows, sizeof(*st->slot));
-    st->seq = calloc(rows, sizeof(*st->seq));
-    st->src = calloc(rows, sizeof(*st->src));
-    st->bad = calloc(rows, sizeof(*st->bad));
-    st->table =
-        calloc(seqs * (size_t)m->f.table_pages[MODEL_FULL], sizeof(*st->table));
-    st->first_page = calloc(seqs, sizeof(*st->first_page));
-    st->low = calloc(seqs * KERN_MAX_DRAFTS, sizeof(*st->low));
-    st->mtp_span = calloc(seqs, sizeof(*st->mtp_span));
-    st->mtp_params = calloc(seqs, sizeof(*st->mtp_params));
-    st->drafts = calloc(seqs, sizeof(*st->drafts));
-    st->n_drafts = calloc(seqs, sizeof(*st->n_drafts));
-    st->scored = calloc(rows, sizeof(*st->scored));
-    if (b->r == 0 &&
-        (st->span == NULL || st->order == NULL || st->ids == NULL ||
-         st->slot == NULL || st->seq == NULL || st->src == NULL ||
-         st->bad == NULL || st->table == NULL || st->first_page == NULL ||
-         st->low == NULL || st->mtp_span == NULL || st->mtp_params == NULL ||
-         st->drafts == NULL || st->n_drafts == NULL || st->scored == NULL)) {
-        b->r = -ENOMEM;
-    }
-    if (b->r == 0) {
-        b->r = kern_fill(k, st->zero_low, 0, seqs * 4);
-    }
-    if (b->r < 0) {
-        step_finish(st);
-    }
-    return b->r;
-}
-
-void step_finish(struct step *st)
-{
-    free(st->span);
-    free(st->order);
-    free(st->ids);
-    free(st->slot);
-    free(st->seq);
-    free(st->src);
-    free(st->bad);
-    free(st->table);
-    free(st->first_page);
-    free(st->low);
-    free(st->mtp_span);
-    free(st->mtp_params);
-    free(st->drafts);
-    free(st->n_drafts);
-    free(st->scored);
-    bufs_finish(&st->bufs);
-    memset(st, 0, sizeof(*st));
-}
-
-/* ---- staging ---- */
-
-/* The pages of group g that the step touches: those of the window and of the
- * rows, and in the sliding group those of the drafts to come. */
-static void page_range(const struct model *m, int g, int i, int *ret_lo,
-                       int *ret_hi)
-{
-    const struct model_span *s = &m->step.plan->span[i];
-    int lo = g == MODEL_FULL ? 0 : s->pos - m->s->window + 1;
-    int hi = s->pos + s->n_rows - 1;
-
-    if (g == MODEL_SLIDING) {
-        hi += m->step.span[i].depth;
-    }
-    *ret_lo = (lo < 0 ? 0 : lo) / MODEL_PAGE_TOK;
-    *ret_hi = hi / MODEL_PAGE_TOK;
-}
-
-static int stage_table(struct model *m, int g)
-{
-    struct step *st = &m->step;
-    struct forward_table *t = &m->f.table[g];
-    int n = st->plan->n_spans, columns = 1, lo, hi, r;
-
-    for (int i = 0; i < n; i++) {
-        page_range(m, g, i, &lo, &hi);
-        columns = hi - lo + 1 > columns ? hi - lo + 1 : columns;
-    }
-    t->n_seq = n;
-    t->max_pages = columns;
-    for (int i = 0; i < n; i++) {
-        const struct model_span *s = &st->plan->span[i];
-
-        page_range(m, g, i, &lo, &hi);
-        st->first_page[i] = lo;
-        for (int c = 0; c < columns; c++) {
-            int at = lo + c - s->first_page[g];
-
-            st->table[i * columns + c] =
-                lo + c <= hi && at >= 0 && at < s->n_pages[g] ? s->pages[g][at]
-                                                              : -1;
-        }
-    }
-    r = kern_upload(m->k, t->page, st->table,
-                    (size_t)n * (size_t)columns * sizeof(*st->table));
-    return r < 0 ? r
-                 : kern_upload(m->k, t->first_page, st->first_page,
-                               (size_t)n * sizeof(*st->first_page));
-}
-
-static int upload_rows(struct model *m)
-{
-    struct step *st = &m->step;
-    size_t bytes = (size_t)st->n_rows * 4;
-    int32_t n = st->n_rows;
-    int r = kern_upload(m->k, st->rows.live.n, &n, sizeof(n));
-
-    r = r < 0 ? r : kern_upload(m->k, st->rows.ids, st->ids, bytes);
-    r = r < 0 ? r : kern_upload(m->k, st->rows.slot, st->slot, bytes);
-    return r < 0 ? r : kern_upload(m->k, st->rows.seq, st->seq, bytes);
-}
-
-static int stage(struct model *m)
-{
-    struct step *st = &m->step;
-    int n = 0, r = 0;
-
-    for (int i = 0; i < st->plan->n_spans; i++) {
-        const struct model_span *s = &st->plan->span[i];
-
-        for (int j = 0; j < s->n_rows; j++, n++) {
-            st->ids[n] = s->ids[j];
-            st->slot[n] = s->pos + j;
-            st->seq[n] = i;
-        }
-    }
-    st->rows.live.max = n;
-    st->rows.low = st->zero_low;
-    st->rows.x = forward_rows(&m->f, 0);
-    st->rows.pos_shift = 0;
-    st->rows.pending = false;
-    r = upload_rows(m);
-    for (int g = 0; r == 0 && g < MODEL_N_GROUPS; g++) {
-        r = stage_table(m, g);
-    }
-    return r < 0 ? r : kern_fill(m->k, m->f.bad, 0, (size_t)n * 4);
 }
 
 /* ---- cancelling ---- */
@@ -216,7 +56,7 @@ static int compact(struct model *m, int n)
         st->bad[i] = st->bad[st->src[i]];
     }
     st->n_rows = n;
-    r = upload_rows(m);
+    r = step_upload_rows(m);
     if (n == 0) {
         return r;
     }
@@ -304,7 +144,7 @@ int model_submit(struct model *m, const struct model_plan *plan)
         m->seq[plan->span[i].seq].cancelled = false;
     }
     r = kern_begin(m->k, (uint64_t)st->n_rows);
-    r = r < 0 ? r : stage(m);
+    r = r < 0 ? r : step_stage(m);
     r = r < 0 ? r : trunk(m);
     m->stats.steps++;
     m->stats.rows += (uint64_t)st->n_planned;
@@ -501,146 +341,7 @@ static int modules(struct model *m)
     return mtp_run(&m->mtp, t);
 }
 
-/* ---- what becomes of it ---- */
-
-static struct model_token token_of(const struct kern_sample_out *o)
-{
-    struct model_token t = {
-        .id = o->id, .logprob = o->logprob, .n_top = o->n_top};
-
-    for (int i = 0; i < o->n_top; i++) {
-        t.top_id[i] = o->top_id[i];
-        t.top_logprob[i] = o->top_logprob[i];
-    }
-    return t;
-}
-
-/* The span's status, from its rows and its draws. */
-static int status_of(const struct model *m, const struct step_span *s,
-                     int n_draws, int *ret_layer)
-{
-    const struct step *st = &m->step;
-    int layer = m->s->n_layers + 1;
-
-    if (s->gone) {
-        return -ECANCELED;
-    }
-    for (int j = 0; j < s->n_rows; j++) {
-        int mark = st->bad[s->row0 + j];
-
-        layer = mark > 0 && mark - 1 < layer ? mark - 1 : layer;
-    }
-    for (int j = 0; j < s->n_scored + n_draws; j++) {
-        int at = j < s->n_scored ? s->score0 + j : s->draw0 + j - s->n_scored;
-        int id = m->draw.out[at].id;
-
-        if (id == KERN_DRAW_MASKED) {
-            return -ENODATA;
-        }
-        if (id < 0 && layer > m->s->n_layers) {
-            layer = m->s->n_layers;
-        }
-    }
-    if (layer > m->s->n_layers) {
-        return 0;
-    }
-    *ret_layer = layer;
-    return -EIO;
-}
-
-static void count(struct model *m, const struct step_span *sp,
-                  const struct model_out *o)
-{
-    struct model_stats *s = &m->stats;
-
-    if (o->n_drafted == 0) {
-        return;
-    }
-    if (sp->choose) {
-        depth_add_drafts(&m->depth, o->n_drafted, o->n_accepted);
-        s->drafter_is_off = m->depth.off;
-    }
-    s->drafts++;
-    s->drafted += (uint64_t)o->n_drafted;
-    s->accepted += (uint64_t)o->n_accepted;
-    for (int j = 0; j < o->n_accepted; j++) {
-        s->accepted_at[j]++;
-    }
-}
-
-/* A span that failed leaves its sequence where it was. What the modules wrote
- * past that is void, and with it what they carry. */
-static void revert(struct model *m, const struct step_span *s)
-{
-    struct mtp_seq *q = &m->seq[s->seq].mtp;
-
-    if (s->in_mtp) {
-        mtp_seq_reset(q);
-    }
-}
-
-static void commit_scores(struct model *m, const struct step_span *s,
-                          struct model_out *ret)
-{
-    ret->scored = m->step.scored + s->score0;
-    ret->n_scored = s->n_scored;
-    for (int j = 0; j < s->n_scored; j++) {
-        ret->scored[j] = token_of(&m->draw.out[s->score0 + j]);
-    }
-}
-
-static int commit_draws(struct model *m, int at, struct model_out *ret)
-{
-    const struct step_span *s = &m->step.span[m->step.order[at]];
-    struct seq *q = &m->seq[s->seq];
-    int r = 0;
-
-    ret->n_drafted = s->n_draft;
-    ret->n_accepted = m->draw.n_accept[at];
-    ret->n_tokens = ret->n_accepted + 1;
-    ret->committed += ret->n_accepted;
-    for (int j = 0; r == 0 && j < ret->n_tokens; j++) {
-        ret->token[j] = token_of(&m->draw.out[s->draw0 + j]);
-        r = sampling_add(&q->sampling, ret->token[j].id);
-    }
-    count(m, s, ret);
-    return r;
-}
-
-/* Position `at` of the order. */
-static int commit(struct model *m, int at, struct model_out *ret)
-{
-    struct step *st = &m->step;
-    int i = st->order[at], r = 0;
-    struct step_span *s = &st->span[i];
-    const struct model_span *p = &st->plan->span[i];
-    struct seq *q = &m->seq[s->seq];
-    /* of the draws only those up to the correction count */
-    int n_draws = s->draw0 < 0 || s->gone ? 0 : m->draw.n_accept[at] + 1;
-
-    memset(ret, 0, sizeof(*ret));
-    ret->layer = -1;
-    ret->committed = p->pos;
-    ret->status = status_of(m, s, n_draws, &ret->layer);
-    if (ret->status < 0) {
-        revert(m, s);
-        return 0;
-    }
-    ret->committed = p->pos + s->n_sure;
-    commit_scores(m, s, ret);
-    if (n_draws > 0) {
-        r = commit_draws(m, at, ret);
-    }
-    q->len = ret->committed;
-    if (s->in_mtp) {
-        mtp_seq_commit(&q->mtp, &st->mtp_span[at], q->len,
-                       n_draws > 0 ? m->draw.next[at] : -1, st->drafts[at],
-                       st->n_drafts[at]);
-    } else {
-        mtp_seq_reset(&q->mtp); /* a gap */
-    }
-    return r;
-}
+/* ---- the whole ---- */
 
 /* What the step cost, where it tells something about a depth: all spans decode
  * and verify as many drafts as they made. */
@@ -722,7 +423,7 @@ int model_collect(struct model *m, struct model_out *ret, int n_spans)
         return model_fail_kern(m, r);
     }
     for (int i = 0; r == 0 && i < n_spans; i++) {
-        r = commit(m, i, &ret[st->order[i]]);
+        r = step_commit(m, i, &ret[st->order[i]]);
     }
     return r;
 }
