@@ -90,6 +90,10 @@ struct kern_open_args {
     int n_threads;   /* cpu: worker threads, 0 = one a core allowed to us */
     const char *isa; /* cpu: avx512bf16|avx512|avx2|portable, NULL = best */
     bool exact;      /* results as design.md 4.1 (cpu and ref: always) */
+    bool no_graphs;  /* cuda: every step launched kernel by kernel */
+    double memory_utilization; /* cuda: share of the device's memory, 0: 0.97 */
+    char *why;    /* NULL, or room for what stopped a failed open */
+    size_t why_n; /* bytes of it */
 };
 
 /* What the ops did since the last kern_stats_reset. */
