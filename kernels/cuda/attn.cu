@@ -37,7 +37,7 @@ struct attn_params {
     unsigned *turn;
     unsigned long long *counts;
     size_t page_bytes;
-    int max, n_head, n_kv, group, n_pages, max_pages, window, splits, tile_rows, q_vec;
+    int max, n_head, n_kv, group, n_seq, n_pages, max_pages, window, splits, tile_rows, q_vec;
 };
 
 /* Rows first .. last of one sequence, at consecutive slots, and the slots that any attends. */
@@ -58,6 +58,12 @@ static __device__ __forceinline__ attn_run find_run(const attn_params &p, int ro
     attn_run r = {row, row, p.seq[row], 0, p.slot[row]};
     int w;
 
+    if (r.seq < 0 || r.seq >= p.n_seq) { /* nothing to look at, nothing to write */
+        fault_set(p.counts, GPU_FAULT_ATTN_SEQ, row, r.seq);
+        r.seq = 0;
+        r.hi = -1;
+        return r;
+    }
     r.lo = lowest(p, r.hi, r.seq);
     while (r.last + 1 < end && p.seq[r.last + 1] == r.seq && p.slot[r.last + 1] == r.hi + 1) {
         r.last++;
@@ -65,9 +71,12 @@ static __device__ __forceinline__ attn_run find_run(const attn_params &p, int ro
     }
     /* slots before or after the table have no page to look at */
     w = p.first_page[r.seq] * KERN_PAGE_TOK;
-    r.lo = r.lo < w ? w : r.lo;
-    w += p.max_pages * KERN_PAGE_TOK - 1;
-    r.hi = r.hi > w ? w : r.hi;
+    if (r.lo < w || r.hi >= w + p.max_pages * KERN_PAGE_TOK) {
+        fault_set(p.counts, GPU_FAULT_ATTN_PAGE, r.seq,
+                  (r.lo < w ? r.lo : r.hi) / KERN_PAGE_TOK);
+        r.lo = r.lo < w ? w : r.lo;
+        r.hi = r.hi < w + p.max_pages * KERN_PAGE_TOK ? r.hi : w + p.max_pages * KERN_PAGE_TOK - 1;
+    }
     return r;
 }
 
@@ -242,7 +251,7 @@ static __device__ __forceinline__ void walk(const attn_params &p, const attn_run
                                             int first, int last, const uint4 (&q)[2][4],
                                             attn_lane &l, uint4 *stage, const Done &done)
 {
-    int lo = run.lo / KERN_PAGE_TOK, hi = run.hi / KERN_PAGE_TOK, at = 0;
+    int lo = run.lo / KERN_PAGE_TOK, hi = run.hi < 0 ? -1 : run.hi / KERN_PAGE_TOK, at = 0;
     unsigned long long slots = 0;
 
     lo = first * SPLIT_PAGES > lo ? first * SPLIT_PAGES : lo;
@@ -265,10 +274,14 @@ static __device__ __forceinline__ void walk(const attn_params &p, const attn_run
         cp_async_wait<1>();
         __syncthreads();
         if (have) {
+            int a = page * KERN_PAGE_TOK, b = a + KERN_PAGE_TOK - 1;
+
             scores(stage + at * 2048, q, l, page, s);
             soften(l, s, w);
             weigh(l, stage + at * 2048 + 1024, w);
-            slots += KERN_PAGE_TOK;
+            slots += (unsigned)((b < run.hi ? b : run.hi) - (a > run.lo ? a : run.lo) + 1);
+        } else {
+            fault_set(p.counts, GPU_FAULT_ATTN_PAGE, run.seq, page);
         }
         __syncthreads();
         if (page == hi || page % SPLIT_PAGES == SPLIT_PAGES - 1) {
@@ -290,7 +303,7 @@ static __device__ __forceinline__ void lane_begin(const attn_params &p, const at
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int v = warp * 16 + h * 8 + lane / 4, row = row0 + v / p.group;
-        bool in = row >= run.first && row <= run.last && v < p.tile_rows * p.group;
+        bool in = row >= run.first && row <= run.last && run.hi >= 0 && v < p.tile_rows * p.group;
         const unsigned short *at =
             p.q + ((size_t)row * (size_t)p.n_head + (size_t)(kv * p.group + v % p.group)) * D;
 
@@ -377,7 +390,7 @@ static __device__ void merge(const attn_params &p, int row0, int end, int kv)
     for (int row = row0; row < end;) {
         attn_run run = find_run(p, row, end);
         int first = run.lo / KERN_PAGE_TOK / SPLIT_PAGES;
-        int splits = run.hi / KERN_PAGE_TOK / SPLIT_PAGES - first + 1;
+        int splits = run.hi < 0 ? 0 : run.hi / KERN_PAGE_TOK / SPLIT_PAGES - first + 1;
         int n = (run.last - run.first + 1) * p.group;
 
         for (int v = (int)threadIdx.x / 32; v < n; v += (int)blockDim.x / 32) {
@@ -426,7 +439,7 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_split(const attn_pa
         uint4 q[2][4];
 
         row = run.last + 1;
-        if (split > run.hi / KERN_PAGE_TOK / SPLIT_PAGES) {
+        if (run.hi < 0 || split > run.hi / KERN_PAGE_TOK / SPLIT_PAGES) {
             continue;
         }
         lane_begin(p, run, row0, kv, l, q);
@@ -498,6 +511,7 @@ extern "C" int gpu_attn(struct kern *k, const struct kern_attn_args *a)
     p.max = a->rows.max;
     p.n_head = a->n_head;
     p.n_kv = a->kv.n_kv_head;
+    p.n_seq = a->at.n_seq;
     p.n_pages = a->kv.n_pages;
     p.max_pages = a->at.max_pages;
     p.window = a->window;

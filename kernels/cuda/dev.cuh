@@ -240,6 +240,15 @@ static __device__ __forceinline__ float dev_swiglu(float gate, float up, float l
     return s * up;
 }
 
+/* Keeps the first fault. */
+static __device__ __forceinline__ void fault_set(unsigned long long *counts, enum gpu_fault code,
+                                                 int a, int b)
+{
+    atomicCAS(&counts[GPU_FAULT], 0ull,
+              (unsigned long long)code << 56 | (unsigned long long)(a & 0xfffffff) << 28 |
+                  (unsigned)(b & 0xfffffff));
+}
+
 static __device__ __forceinline__ void count_add(unsigned long long *counts, int which,
                                                  unsigned long long n)
 {

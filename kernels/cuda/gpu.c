@@ -137,6 +137,20 @@ static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from,
     return gpu_fail(k, r);
 }
 
+static int fault(struct gpu *g, unsigned long long f)
+{
+    int a = (int)(f >> 28 & 0xfffffff), b = (int)(f & 0xfffffff);
+    static const char *const text[] = {
+        [GPU_FAULT_NONE] = "no fault %d %d",
+        [GPU_FAULT_ATTN_PAGE] = "attn: sequence %d has no page %d",
+        [GPU_FAULT_ATTN_SEQ] = "attn: row %d has no sequence (%d)",
+        [GPU_FAULT_QKV_PAGE] = "qkv: row %d: no page for slot %d",
+    };
+
+    snprintf(g->base.err, sizeof(g->base.err), text[f >> 56], a, b);
+    return -EIO;
+}
+
 /* Adds what kernels counted since the last time. Called in a quiet moment. */
 static int take_counts(struct gpu *g)
 {
@@ -153,6 +167,9 @@ static int take_counts(struct gpu *g)
         g->base.stats.weight_bytes += g->counts_host[GPU_COUNT_WEIGHT];
         g->base.stats.expert_loads += g->counts_host[GPU_COUNT_LOADS];
         g->base.stats.kv_bytes += g->counts_host[GPU_COUNT_KV];
+        if (g->counts_host[GPU_FAULT] != 0) {
+            r = fault(g, g->counts_host[GPU_FAULT]);
+        }
     }
     return r;
 }

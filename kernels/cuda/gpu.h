@@ -73,7 +73,22 @@ struct gpu_weight {
 };
 
 /* Counters that kernels add to; the host takes them at end and download. */
-enum { GPU_COUNT_WEIGHT, GPU_COUNT_LOADS, GPU_COUNT_KV, GPU_N_COUNTS };
+enum {
+    GPU_COUNT_WEIGHT,
+    GPU_COUNT_LOADS,
+    GPU_COUNT_KV,
+    GPU_FAULT, /* the first one of a step: enum gpu_fault and two numbers */
+    GPU_N_COUNTS
+};
+
+/* What a kernel finds that the host could not see: (code << 56) + (a << 28) + b.
+ * It becomes -EIO at end or download. */
+enum gpu_fault {
+    GPU_FAULT_NONE,
+    GPU_FAULT_ATTN_PAGE, /* sequence, page */
+    GPU_FAULT_ATTN_SEQ,  /* row, sequence */
+    GPU_FAULT_QKV_PAGE   /* row, slot */
+};
 
 /* Scratch that ops use within a step, by purpose. */
 enum gpu_scratch {

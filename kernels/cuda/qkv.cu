@@ -19,9 +19,10 @@ struct qkv_params {
     const float *freq, *q, *k, *v;
     const void *q_norm, *k_norm;
     unsigned short *q_out;
+    unsigned long long *counts;
     size_t page_bytes;
     float eps;
-    int max, n_head, n_kv, n_pages, max_pages, n_freq, pos_shift, q_f32, k_f32;
+    int max, n_head, n_kv, n_seq, n_pages, max_pages, n_freq, pos_shift, q_f32, k_f32;
 };
 
 /* sin and cos of an angle up to 2^22 or so, to about an ulp of 1. */
@@ -101,9 +102,14 @@ static __global__ void __launch_bounds__(256) qkv(const qkv_params p)
         head(p, p.q + at, p.q_norm, p.q_f32, slot + p.pos_shift, y + warp * D, p.q_out + at);
         return;
     }
+    if (seq < 0 || seq >= p.n_seq) {
+        fault_set(p.counts, GPU_FAULT_QKV_PAGE, r, slot);
+        return;
+    }
     column = slot / KERN_PAGE_TOK - p.first_page[seq];
     page = column >= 0 && column < p.max_pages ? p.table[seq * p.max_pages + column] : -1;
     if (page < 0 || page >= p.n_pages) {
+        fault_set(p.counts, GPU_FAULT_QKV_PAGE, r, slot);
         return;
     }
     unsigned short *to = reinterpret_cast<unsigned short *>(p.pages + (size_t)page * p.page_bytes) +
@@ -133,6 +139,8 @@ extern "C" int gpu_qkv(struct kern *k, const struct kern_qkv_args *a)
     p.first_page = reinterpret_cast<const int *>(gpu_at(a->at.first_page));
     p.pages = gpu_at(a->kv.pages);
     p.page_bytes = a->kv.page_bytes;
+    p.counts = gpu_of(k)->counts;
+    p.n_seq = a->at.n_seq;
     p.n_pages = a->kv.n_pages;
     p.max_pages = a->at.max_pages;
     p.freq = reinterpret_cast<const float *>(gpu_at(a->freq));

@@ -193,6 +193,18 @@ static inline unsigned long long atomicAdd(unsigned long long *p,
     return cuemu_atomic_add(p, v);
 }
 
+CUEMU_FN unsigned long long atomicCAS(unsigned long long *p,
+                                      unsigned long long was,
+                                      unsigned long long v)
+{
+    unsigned long long before = *p;
+
+    cuemu_access(p, sizeof(*p), true, true, CUEMU_PC);
+    cuemu_atomic_sync(p);
+    *p = before == was ? v : before;
+    return before;
+}
+
 static __forceinline__ int __popc(uint32_t x)
 {
     return __builtin_popcount(x);

@@ -13,11 +13,25 @@
 
 const struct kt_backend kt_ref = {"ref", NULL, 1};
 
+#ifdef KT_EMULATED
+/* The CUDA backend over tests/cuemu, a schedule of the emulator a time. */
+extern const struct kern_ops kern_cuda_ops;
+
+static const struct kt_backend candidates[] = {
+    {"cuda-emulated", "policy=0 cp=0 seed=1", 1},
+    {"cuda-emulated", "policy=1 cp=1 seed=2", 1},
+    {"cuda-emulated", "policy=2 cp=2 seed=3", 1},
+    {"cuda-emulated", "policy=3 cp=1 seed=4", 1},
+    {"cuda-emulated", "policy=2 cp=0 seed=5", 1},
+    {"cuda-emulated", "policy=3 cp=2 seed=6", 1},
+};
+#else
 static const struct kt_backend candidates[] = {
     {"cpu", "portable", 1},   {"cpu", "portable", 2},   {"cpu", "avx2", 1},
     {"cpu", "avx2", 2},       {"cpu", "avx512", 1},     {"cpu", "avx512", 2},
     {"cpu", "avx512bf16", 1}, {"cpu", "avx512bf16", 2},
 };
+#endif
 enum { N_CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 
 static int open_backend(const struct kt_backend *b, struct kern **ret)
@@ -27,6 +41,13 @@ static int open_backend(const struct kt_backend *b, struct kern **ret)
     /* ref by its address: that is what links it into the test. */
     const struct kern_ops *ops =
         strcmp(b->name, "ref") == 0 ? &kern_ref_ops : kern_find(b->name);
+
+#ifdef KT_EMULATED
+    if (strcmp(b->name, "cuda-emulated") == 0) {
+        ops = &kern_cuda_ops;
+        setenv("STEPD_CUEMU", b->isa, 1);
+    }
+#endif
 
     return ops == NULL ? -ENODEV : kern_open(ops, &a, ret);
 }
