@@ -478,6 +478,11 @@ extern const struct kern_ops kern_ref_ops;
 /* kernels.c: the front that callers use. Each kern_X checks shapes (a wrong one
  * is -EINVAL with text in err), counts, and calls the backend's slot. */
 const struct kern_ops *kern_find(const char *name); /* NULL: no such backend */
+/* By name: auto is CUDA where its plugin and a device work, else the CPU; what is
+ * not built in is a plugin (kernels/plugin.h). What went wrong is in a->why, also
+ * why auto did not take CUDA. */
+int kern_open_named(const char *name, const struct kern_open_args *a,
+                    struct kern **ret);
 int kern_open(const struct kern_ops *ops, const struct kern_open_args *a,
               struct kern **ret);
 void kern_close(struct kern *k); /* NULL is fine */

@@ -44,19 +44,16 @@ const char *model_error(const struct model *m)
 static int open_backend(struct model *m, const struct kern_ops *ops)
 {
     const struct model_conf *c = &m->conf;
-    struct kern_open_args a = {
-        .n_threads = c->n_threads, .isa = c->isa, .exact = true};
+    char why[256] = "";
+    struct kern_open_args a = {.n_threads = c->n_threads,
+                               .isa = c->isa,
+                               .exact = true,
+                               .why = why,
+                               .why_n = sizeof(why)};
+    int r = ops != NULL ? kern_open(ops, &a, &m->k)
+                        : kern_open_named(c->backend, &a, &m->k);
 
-    if (ops == NULL && strcmp(c->backend, "auto") == 0) {
-        ops = kern_find("cuda");
-        if (ops != NULL && kern_open(ops, &a, &m->k) == 0) {
-            return 0;
-        }
-        ops = kern_find("cpu");
-    } else if (ops == NULL) {
-        ops = kern_find(c->backend);
-    }
-    return ops == NULL ? -ENODEV : kern_open(ops, &a, &m->k);
+    return r < 0 ? model_fail(m, r, "%s", why) : r;
 }
 
 /* Caches and buffers, as the memory plan says. */

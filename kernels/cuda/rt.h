@@ -66,8 +66,6 @@ int rt_event_new(struct rt *rt, struct rt_event **ret);
 void rt_event_free(struct rt *rt, struct rt_event *e);
 int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s);
 int rt_event_sync(struct rt *rt, struct rt_event *e);
-/* s goes on only after what e recorded. */
-int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s);
 
 /* What is launched on RT_MAIN between the two is recorded, not run. */
 int rt_capture_begin(struct rt *rt);

@@ -22,7 +22,7 @@
 #include <map>
 #include <set>
 
-#include <unistd.h>
+#include <dlfcn.h>
 
 bool cuemu_race = false;
 
@@ -32,12 +32,16 @@ static machine &m = cuemu_m;
 
 std::string check_where(const void *pc)
 {
-    char cmd[128], line[512] = "";
+    char cmd[1200], line[512] = "";
     FILE *f;
+    Dl_info so;
     std::string s;
 
-    snprintf(cmd, sizeof(cmd), "addr2line -s -e /proc/%d/exe %p", (int)getpid(),
-             (void *)((char *)pc - 1));
+    if (dladdr(pc, &so) == 0) {
+        return "?";
+    }
+    snprintf(cmd, sizeof(cmd), "addr2line -s -e %.1000s 0x%zx", so.dli_fname,
+             (size_t)((const char *)pc - 1 - (const char *)so.dli_fbase));
     f = popen(cmd, "r");
     if (f != nullptr) {
         if (fgets(line, sizeof(line), f) == nullptr) {
@@ -550,8 +554,9 @@ static void access_buffer(buffer *b, const char *p, size_t n, bool write,
     }
 }
 
-extern char __executable_start __attribute__((weak));
-extern char end __attribute__((weak));
+/* This object's own bytes: constants. */
+extern char __ehdr_start __attribute__((visibility("hidden")));
+extern char _end __attribute__((visibility("hidden")));
 
 void cuemu_access(const void *vp, size_t n, bool write, bool atomic,
                   const void *pc)
@@ -574,7 +579,7 @@ void cuemu_access(const void *vp, size_t n, bool write, bool atomic,
         access_buffer(b, p, n, write, atomic, pc);
         return;
     }
-    if ((p >= &__executable_start && p < &end) ||
+    if ((p >= &__ehdr_start && p < &_end) ||
         (p >= (const char *)m.arg && p < (const char *)m.arg + m.n_arg)) {
         return; /* constants, and the launch's parameters */
     }

@@ -204,12 +204,6 @@ int rt_event_sync(struct rt *rt, struct rt_event *e)
     return e->recorded ? 0 : -EINVAL;
 }
 
-int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s)
-{
-    (void)s;
-    return rt_event_sync(rt, e);
-}
-
 int rt_capture_begin(struct rt *rt)
 {
     if (rt->capturing) {
