@@ -103,6 +103,8 @@ struct kern_stats {
     uint64_t expert_loads; /* (expert, tile of rows) passes in expert ops */
     uint64_t kv_bytes;     /* bytes of KV read by attention */
     uint64_t ops;          /* op calls */
+    uint64_t launches;       /* cuda: kernels and copies launched one by one */
+    uint64_t graph_launches; /* cuda: those that came with a graph */
 };
 
 /* out[r] = table[ids[r]], BF16 widened to F32; an id out of range gives 0. */

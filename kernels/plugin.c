@@ -50,7 +50,13 @@ int kern_open_named(const char *name, const struct kern_open_args *a,
         return kern_open(ops, a, ret);
     }
     r = open_plugin(any ? "cuda" : name, a, ret);
-    return r < 0 && any ? kern_open(kern_find("cpu"), a, ret) : r;
+    if (r < 0 && any) { /* why keeps what kept CUDA from it */
+        struct kern_open_args mine = *a;
+
+        mine.why = NULL;
+        r = kern_open(kern_find("cpu"), &mine, ret);
+    }
+    return r;
 }
 
 const struct kern_ops *kern_plugin_load(const char *name, const char *dir,

@@ -117,7 +117,8 @@ static __device__ __forceinline__ void bring(const attn_params &p, const attn_ru
 
 /* What a lane knows of its two query vectors, g and g + 8 of its warp's 16. */
 struct attn_lane {
-    int lo[2], hi[2];   /* slots; hi -1: none */
+    const unsigned short *q[2]; /* nullptr: none */
+    int lo[2], hi[2];           /* slots; hi -1: none */
     float max[2], sum[2]; /* of this split, sum over this lane's own slots */
     float acc[16][4];
 };
@@ -133,7 +134,7 @@ static __device__ __forceinline__ void lane_reset(attn_lane &l)
 }
 
 /* Scores of one page, scaled to powers of two, -inf where masked. */
-static __device__ __forceinline__ void scores(const uint4 *ks, const uint4 (&q)[2][4],
+static __device__ __forceinline__ void scores(const attn_params &p, const uint4 *ks,
                                               const attn_lane &l, int page, float (&s)[8][4])
 {
     int lane = (int)threadIdx.x & 31, g = lane / 4, t = lane % 4;
@@ -141,15 +142,23 @@ static __device__ __forceinline__ void scores(const uint4 *ks, const uint4 (&q)[
 #pragma unroll
     for (int n = 0; n < 8; n++) {
         s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+    }
 #pragma unroll
-        for (int b = 0; b < 4; b++) {
+    for (int b = 0; b < 4; b++) { /* q again for each page: it is near, registers are not */
+        uint4 lo = x_eight(l.q[0], b * 32 + t * 8, D, p.q_vec != 0);
+        uint4 hi = x_eight(l.q[1], b * 32 + t * 8, D, p.q_vec != 0);
+        unsigned a0[4] = {lo.x, hi.x, lo.y, hi.y}, a1[4] = {lo.z, hi.z, lo.w, hi.w};
+
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
             uint4 k = ld128(ks + k_chunk(n * 8 + g, b * 4 + t));
-            unsigned a0[4] = {q[0][b].x, q[1][b].x, q[0][b].y, q[1][b].y};
-            unsigned a1[4] = {q[0][b].z, q[1][b].z, q[0][b].w, q[1][b].w};
 
             mma_bf16(s[n], a0, k.x, k.y);
             mma_bf16(s[n], a1, k.z, k.w);
         }
+    }
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int slot = page * KERN_PAGE_TOK + n * 8 + 2 * t + (e & 1);
@@ -248,8 +257,8 @@ static __device__ __forceinline__ float gated(const attn_params &p, int row, int
  * called at each split's end. */
 template <class Done>
 static __device__ __forceinline__ void walk(const attn_params &p, const attn_run &run, int kv,
-                                            int first, int last, const uint4 (&q)[2][4],
-                                            attn_lane &l, uint4 *stage, const Done &done)
+                                            int first, int last, attn_lane &l,
+                                            uint4 *stage, const Done &done)
 {
     int lo = run.lo / KERN_PAGE_TOK, hi = run.hi < 0 ? -1 : run.hi / KERN_PAGE_TOK, at = 0;
     unsigned long long slots = 0;
@@ -276,7 +285,7 @@ static __device__ __forceinline__ void walk(const attn_params &p, const attn_run
         if (have) {
             int a = page * KERN_PAGE_TOK, b = a + KERN_PAGE_TOK - 1;
 
-            scores(stage + at * 2048, q, l, page, s);
+            scores(p, stage + at * 2048, l, page, s);
             soften(l, s, w);
             weigh(l, stage + at * 2048 + 1024, w);
             slots += (unsigned)((b < run.hi ? b : run.hi) - (a > run.lo ? a : run.lo) + 1);
@@ -294,9 +303,9 @@ static __device__ __forceinline__ void walk(const attn_params &p, const attn_run
     }
 }
 
-/* The query vectors of a warp's lane within a run, and their 16-byte pieces. */
+/* The query vectors of a warp's lane within a run. */
 static __device__ __forceinline__ void lane_begin(const attn_params &p, const attn_run &run,
-                                                  int row0, int kv, attn_lane &l, uint4 (&q)[2][4])
+                                                  int row0, int kv, attn_lane &l)
 {
     int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
 
@@ -309,10 +318,7 @@ static __device__ __forceinline__ void lane_begin(const attn_params &p, const at
 
         l.hi[h] = in ? p.slot[row] : -1;
         l.lo[h] = in ? lowest(p, l.hi[h], run.seq) : 0;
-#pragma unroll
-        for (int b = 0; b < 4; b++) {
-            q[h][b] = x_eight(in ? at : nullptr, b * 32 + lane % 4 * 8, D, p.q_vec != 0);
-        }
+        l.q[h] = in ? at : nullptr;
     }
 }
 
@@ -330,14 +336,13 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_rows(const attn_par
     for (int row = row0; row < end;) {
         attn_run run = find_run(p, row, end);
         attn_lane l;
-        uint4 q[2][4];
         float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
-        lane_begin(p, run, row0, kv, l, q);
+        lane_begin(p, run, row0, kv, l);
         for (int i = 0; i < 64; i++) {
             merged[i * WARPS * 32] = 0;
         }
-        walk(p, run, kv, 0, run.hi / KERN_PAGE_TOK / SPLIT_PAGES, q, l, stage,
+        walk(p, run, kv, 0, run.hi / KERN_PAGE_TOK / SPLIT_PAGES, l, stage,
              [&](attn_lane &part, int) {
 #pragma unroll
                  for (int h = 0; h < 2; h++) {
@@ -436,14 +441,13 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_split(const attn_pa
         attn_run run = find_run(p, row, end);
         int first = run.lo / KERN_PAGE_TOK / SPLIT_PAGES, split = first + (int)blockIdx.z;
         attn_lane l;
-        uint4 q[2][4];
 
         row = run.last + 1;
         if (run.hi < 0 || split > run.hi / KERN_PAGE_TOK / SPLIT_PAGES) {
             continue;
         }
-        lane_begin(p, run, row0, kv, l, q);
-        walk(p, run, kv, split, split, q, l, stage, [&](attn_lane &part, int) {
+        lane_begin(p, run, row0, kv, l);
+        walk(p, run, kv, split, split, l, stage, [&](attn_lane &part, int) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 int v = warp * 16 + h * 8 + lane / 4;

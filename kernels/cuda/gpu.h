@@ -172,8 +172,6 @@ int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n);
 int gpu_fill_call(struct kern *k, void *to, int byte, size_t n);
 /* Something that is no launch (an upload, a download) comes now. */
 int gpu_step_flush(struct gpu *g);
-/* What graphs did, for tests: launches replayed, captured, run eagerly. */
-void gpu_step_counts(struct kern *k, uint64_t ret[3]);
 
 /* ring.c: pinned memory in turns. */
 int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n,

@@ -61,7 +61,7 @@ struct gpu_step {
     int i_call, i_segment; /* REPLAY: how far */
     int held;              /* REPLAY: first call not launched yet */
     uint64_t clock;
-    uint64_t replayed, captured, eager; /* launches */
+    uint64_t replayed, captured, eager; /* launches of this step */
 };
 
 /* ---- recording ---- */
@@ -334,6 +334,7 @@ int gpu_step_begin(struct gpu *g, uint64_t shape_key)
 
     s->mode = EAGER;
     s->at = NULL;
+    s->eager = s->captured = s->replayed = 0;
     s->i_call = s->i_segment = s->held = 0;
     if (!s->graphs || shape_key == 0) {
         return 0;
@@ -363,6 +364,8 @@ int gpu_step_end(struct gpu *g)
          * rest is not to be expected again. */
         clear(g, s->at);
     }
+    g->base.stats.launches += s->eager + s->captured;
+    g->base.stats.graph_launches += s->replayed;
     s->mode = OUTSIDE;
     s->at = NULL;
     return r;
@@ -387,13 +390,4 @@ void gpu_step_free(struct gpu *g)
         free(g->step->key[i].segment);
     }
     free(g->step);
-}
-
-void gpu_step_counts(struct kern *k, uint64_t ret[3])
-{
-    const struct gpu_step *s = gpu_of(k)->step;
-
-    ret[0] = s->replayed;
-    ret[1] = s->captured;
-    ret[2] = s->eager;
 }

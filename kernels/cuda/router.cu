@@ -49,7 +49,7 @@ static __device__ __forceinline__ void four_weights(const router_params &p, int 
 }
 
 template <bool F32, int NR>
-static __global__ void __launch_bounds__(256) router_logits(const router_params p)
+static __global__ void __launch_bounds__(256, 2) router_logits(const router_params p)
 {
     int n = live_rows(p.n, p.max), lane = (int)threadIdx.x & 31;
     int e = (int)blockIdx.x * 8 + ((int)threadIdx.x >> 5), r0 = (int)blockIdx.y * NR;

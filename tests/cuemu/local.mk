@@ -37,7 +37,20 @@ EXTRA_LIBRARIES += tests/cuemu/libk_plain.a tests/cuemu/libk_asan.a \
 EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
 	tests/cuemu/asan/stepd-cuda-emulated.so \
 	tests/cuemu/race/stepd-cuda-emulated.so
-check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so
+check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so \
+	tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
+	tests/cuemu/bad/stepd-none.so
+
+EXTRA_PROGRAMS += tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
+	tests/cuemu/bad/stepd-none.so
+tests_cuemu_open_backend_LDADD = $(KERNELS_LIBS)
+tests_cuemu_bad_stepd_old_so_SOURCES = tests/cuemu/bad_plugin.c
+tests_cuemu_bad_stepd_old_so_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_cuemu_bad_stepd_old_so_LDFLAGS = $(CUEMU_LINK)
+tests_cuemu_bad_stepd_none_so_SOURCES = tests/cuemu/bad_plugin.c
+tests_cuemu_bad_stepd_none_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_NONE
+tests_cuemu_bad_stepd_none_so_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_cuemu_bad_stepd_none_so_LDFLAGS = $(CUEMU_LINK)
 
 tests_cuemu_libk_plain_a_SOURCES = $(CUEMU_KERNELS)
 tests_cuemu_libk_plain_a_CPPFLAGS = $(CUEMU_DEFS) \
@@ -93,5 +106,8 @@ endif
 
 dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_plugin.sh \
-	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh
-EXTRA_DIST += tests/cuemu/functions.sh
+	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
+	tests/cuemu/test_roofline.sh
+EXTRA_DIST += tests/cuemu/functions.sh tests/cuemu/mutants.txt \
+	tests/cuemu/check_probe.py tests/cuemu/probe.cu tests/cuemu/registers.txt \
+	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

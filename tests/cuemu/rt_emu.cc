@@ -45,6 +45,7 @@ int rt_open(struct rt **ret, int device, char *why, size_t n)
         snprintf(why, n, "the emulator was told to have no device");
         return -ENODEV;
     }
+    cuemu_opt.ftz = getenv("STEPD_CUEMU_FTZ") != nullptr;
     cuemu_opt.policy = option("policy=", cuemu_opt.policy);
     cuemu_opt.cp = option("cp=", cuemu_opt.cp);
     cuemu_opt.seed = (uint64_t)option("seed=", (int)cuemu_opt.seed);

@@ -8,7 +8,7 @@
 # shellcheck source=tests/cuemu/functions.sh
 . "$(dirname "$0")/functions.sh"
 
-ops='quant rows norm qkv router accept linear expert attn sample'
+ops='gpu quant rows norm qkv router accept linear expert attn sample'
 status=0
 for b in $builds; do
     for op in $ops; do
@@ -26,4 +26,10 @@ for b in $builds; do
         fi
     done
 done
+# Kernels that need subnormals would be other kernels under -use_fast_math.
+STEPD_CUEMU_FTZ=1 over plain tests/kernels/test_expert >"$cuemu/ftz.log" 2>&1 || {
+    tail -n 30 "$cuemu/ftz.log"
+    echo "FAILED: test_expert with subnormals flushed"
+    status=1
+}
 exit "$status"
