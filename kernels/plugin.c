@@ -23,8 +23,7 @@ static int open_plugin(const char *name, const struct kern_open_args *a,
                        struct kern **ret)
 {
     char why[512] = "";
-    const struct kern_ops *ops =
-        kern_plugin_load(name, NULL, why, sizeof(why));
+    const struct kern_ops *ops = kern_plugin_load(name, NULL, why, sizeof(why));
     struct kern_open_args mine = *a;
     int r = -ENODEV;
 

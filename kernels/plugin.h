@@ -6,8 +6,8 @@
 /*
  * A backend in a shared object of its own, stepd-NAME.so in the folder of
  * plugins, so that the daemon stays a program for CPUs and a broken CUDA cannot
- * keep it from starting. The object exports one symbol, kern_plugin, of the type
- * below. A plugin is never unloaded.
+ * keep it from starting. The object exports one symbol, kern_plugin, of the
+ * type below. A plugin is never unloaded.
  */
 
 #include "kernels/kernels.h"

@@ -29,8 +29,7 @@ static __global__ void __launch_bounds__(THREADS) accept_drafts(const accept_par
         p.next[i] = -1;
         return;
     }
-    while (j < p.n_draft[i] &&
-           p.draft[i * KERN_MAX_DRAFTS + j] == p.sampled[p.row0[i] + j].id) {
+    while (j < p.n_draft[i] && p.draft[i * KERN_MAX_DRAFTS + j] == p.sampled[p.row0[i] + j].id) {
         j++;
     }
     p.n_accept[i] = j;

@@ -72,8 +72,7 @@ static __device__ __forceinline__ attn_run find_run(const attn_params &p, int ro
     /* slots before or after the table have no page to look at */
     w = p.first_page[r.seq] * KERN_PAGE_TOK;
     if (r.lo < w || r.hi >= w + p.max_pages * KERN_PAGE_TOK) {
-        fault_set(p.counts, GPU_FAULT_ATTN_PAGE, r.seq,
-                  (r.lo < w ? r.lo : r.hi) / KERN_PAGE_TOK);
+        fault_set(p.counts, GPU_FAULT_ATTN_PAGE, r.seq, (r.lo < w ? r.lo : r.hi) / KERN_PAGE_TOK);
         r.lo = r.lo < w ? w : r.lo;
         r.hi = r.hi < w + p.max_pages * KERN_PAGE_TOK ? r.hi : w + p.max_pages * KERN_PAGE_TOK - 1;
     }
@@ -119,7 +118,7 @@ static __device__ __forceinline__ void bring(const attn_params &p, const attn_ru
 struct attn_lane {
     const unsigned short *q[2]; /* nullptr: none */
     int lo[2], hi[2];           /* slots; hi -1: none */
-    float max[2], sum[2]; /* of this split, sum over this lane's own slots */
+    float max[2], sum[2];       /* of this split, sum over this lane's own slots */
     float acc[16][4];
 };
 
@@ -234,8 +233,8 @@ static __device__ __forceinline__ float quad_sum(float v)
 }
 
 /* How a split (max m, weight s) joins what came before it (M, S): factors for both. */
-static __device__ __forceinline__ void join(float *max, float *sum, float m, float s, float *ret_old,
-                                            float *ret_new)
+static __device__ __forceinline__ void join(float *max, float *sum, float m, float s,
+                                            float *ret_old, float *ret_new)
 {
     float top = fmaxf(*max, m);
 
@@ -249,16 +248,15 @@ static __device__ __forceinline__ void join(float *max, float *sum, float m, flo
 
 static __device__ __forceinline__ float gated(const attn_params &p, int row, int head, float v)
 {
-    return p.gate == nullptr ? v
-                             : v * (1.0f / (1.0f + expf(-p.gate[row * p.n_head + head])));
+    return p.gate == nullptr ? v : v * (1.0f / (1.0f + expf(-p.gate[row * p.n_head + head])));
 }
 
 /* All pages of a run from split `first` to split `last`, into l, reset at each split; done(l) is
  * called at each split's end. */
 template <class Done>
 static __device__ __forceinline__ void walk(const attn_params &p, const attn_run &run, int kv,
-                                            int first, int last, attn_lane &l,
-                                            uint4 *stage, const Done &done)
+                                            int first, int last, attn_lane &l, uint4 *stage,
+                                            const Done &done)
 {
     int lo = run.lo / KERN_PAGE_TOK, hi = run.hi < 0 ? -1 : run.hi / KERN_PAGE_TOK, at = 0;
     unsigned long long slots = 0;
@@ -370,8 +368,8 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_rows(const attn_par
             for (int i = 0; i < 32; i++) {
                 int c = i / 2 * 8 + lane % 4 * 2 + (i & 1);
 
-                p.out[((size_t)r * (size_t)p.n_head + (size_t)head) * D + c] = quant_f32_to_bf16(
-                    gated(p, r, head, merged[(i * 2 + h) * WARPS * 32] / sum[h]));
+                p.out[((size_t)r * (size_t)p.n_head + (size_t)head) * D + c] =
+                    quant_f32_to_bf16(gated(p, r, head, merged[(i * 2 + h) * WARPS * 32] / sum[h]));
             }
         }
         row = run.last + 1;
@@ -452,8 +450,8 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_split(const attn_pa
             for (int h = 0; h < 2; h++) {
                 int v = warp * 16 + h * 8 + lane / 4;
                 float s = quad_sum(part.sum[h]);
-                float *to = part_at(p, row0 + v / p.group, kv * p.group + v % p.group,
-                                    (int)blockIdx.z);
+                float *to =
+                    part_at(p, row0 + v / p.group, kv * p.group + v % p.group, (int)blockIdx.z);
 
                 if (part.hi[h] < 0) {
                     continue;
@@ -532,8 +530,8 @@ extern "C" int gpu_attn(struct kern *k, const struct kern_attn_args *a)
     p.part = static_cast<float *>(gpu_scratch_get(k, GPU_SCRATCH_ATTN,
                                                   (size_t)p.max * (size_t)p.n_head *
                                                       (size_t)p.splits * PART * sizeof(float)));
-    p.turn = static_cast<unsigned *>(gpu_scratch_get(
-        k, GPU_SCRATCH_TURNS, (size_t)tiles * (size_t)p.n_kv * sizeof(unsigned)));
+    p.turn = static_cast<unsigned *>(
+        gpu_scratch_get(k, GPU_SCRATCH_TURNS, (size_t)tiles * (size_t)p.n_kv * sizeof(unsigned)));
     if (p.part == nullptr || p.turn == nullptr) {
         return -ENOMEM;
     }

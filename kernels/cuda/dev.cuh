@@ -36,7 +36,7 @@ template <class T> struct step_value<T &> {
 #ifdef __CUDACC__
 
 #define STEP_SHARED(T, name, n) __shared__ __align__(16) T name[n]
-#define STEP_DYN_SHARED(T, name)                                \
+#define STEP_DYN_SHARED(T, name)                               \
     extern __shared__ __align__(16) unsigned char step_dyn_[]; \
     T *name = reinterpret_cast<T *>(step_dyn_)
 #define STEP_FN(kernel, P) (reinterpret_cast<const void *>(static_cast<void (*)(const P)>(kernel)))
@@ -137,7 +137,8 @@ template <auto kernel, class P> static void cuemu_run(const void *p)
 static inline double cuemu_double(unsigned b)
 {
     int e = (int)(b >> 7 & 255u);
-    double v = ldexp(e == 0 ? (double)(b & 127u) * 2 : (double)(128 + (b & 127u)), (e == 0 ? 0 : e) - 134);
+    double v =
+        ldexp(e == 0 ? (double)(b & 127u) * 2 : (double)(128 + (b & 127u)), (e == 0 ? 0 : e) - 134);
 
     return (b & 0x8000u) != 0 ? -v : v;
 }
@@ -170,9 +171,10 @@ static inline unsigned mul_bf16x2(unsigned a, unsigned b)
 #endif
 
 /* p is the struct of the kernel's parameters, made by GPU_PARAMS. */
-#define STEP_LAUNCH(k, kernel, gx, gy, gz, threads, smem, p)                                    \
-    gpu_launch(k, STEP_FN(kernel, typename step_value<decltype(p)>::type), rt_grid{unsigned(gx), unsigned(gy), unsigned(gz)}, \
-               unsigned(threads), smem, &(p), sizeof(p))
+#define STEP_LAUNCH(k, kernel, gx, gy, gz, threads, smem, p)                                     \
+    gpu_launch(k, STEP_FN(kernel, typename step_value<decltype(p)>::type),                       \
+               rt_grid{unsigned(gx), unsigned(gy), unsigned(gz)}, unsigned(threads), smem, &(p), \
+               sizeof(p))
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/quant.h"

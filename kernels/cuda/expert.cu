@@ -43,7 +43,7 @@ static __device__ __forceinline__ void count_work(const expert_params &p, bool t
 template <int F, int NT>
 static __global__ void __launch_bounds__(256, 1) expert_up_skinny(const expert_params p)
 {
-    STEP_SHARED(float, part_sum, GPU_SLICES * NT * 256);
+    STEP_SHARED(float, part_sum, GPU_SLICES *NT * 256);
     expert_work work = find_work(p.off, p.n_expert, NT * 8, (int)blockIdx.y);
     int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5, tile = (int)blockIdx.x;
     int per = slice_groups(p.gate.groups);
@@ -307,8 +307,7 @@ template <int F> static int launch_down(struct kern *k, const expert_params &p)
     }
     r = STEP_LAUNCH(k, (expert_down_tile<F>), gpu_ceil(p.gate.rows, TILE_OUT),
                     max_work(p, TILE_ROWS), 1, 256, 0, p);
-    return r < 0 ? r
-                 : STEP_LAUNCH(k, expert_add, gpu_ceil(p.gate.rows, 1024), p.max, 1, 256, 0, p);
+    return r < 0 ? r : STEP_LAUNCH(k, expert_add, gpu_ceil(p.gate.rows, 1024), p.max, 1, 256, 0, p);
 }
 
 static expert_params params(struct kern *k, const struct kern_rows *rows,
@@ -361,9 +360,9 @@ extern "C" int gpu_expert_down(struct kern *k, const struct kern_expert_down_arg
     p.wt = reinterpret_cast<const float *>(gpu_at(a->wt));
     p.out = reinterpret_cast<float *>(gpu_at(a->out));
     if (p.max > DECODE_ROWS) {
-        p.by_pair = static_cast<float *>(gpu_scratch_get(k, GPU_SCRATCH_PAIRS,
-                                                         (size_t)p.max * (size_t)p.top_k *
-                                                             (size_t)p.gate.rows * sizeof(float)));
+        p.by_pair = static_cast<float *>(
+            gpu_scratch_get(k, GPU_SCRATCH_PAIRS,
+                            (size_t)p.max * (size_t)p.top_k * (size_t)p.gate.rows * sizeof(float)));
         if (p.by_pair == nullptr) {
             return -ENOMEM;
         }

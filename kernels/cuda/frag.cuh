@@ -264,7 +264,8 @@ static __device__ __forceinline__ float finish_sum(const gpu_mat &w, int expert,
 
 /* 16 bytes at columns c .. c + 7 of a row; past the last column, or of no row: zeros. vec: rows
  * begin at 16-byte boundaries and columns come in eights. */
-static __device__ __forceinline__ uint4 x_eight(const unsigned short *row, int c, int cols, bool vec)
+static __device__ __forceinline__ uint4 x_eight(const unsigned short *row, int c, int cols,
+                                                bool vec)
 {
     unsigned v[4] = {0, 0, 0, 0};
 
@@ -317,8 +318,8 @@ static __device__ __forceinline__ expert_work find_work(const int *off, int n_ex
         hit = __ballot_sync(ALL_LANES, i < before + sum);
         if (hit != 0) {
             int l = __ffs(hit) - 1;
-            int skip = i - before - (__shfl_sync(ALL_LANES, sum, l) -
-                                     __shfl_sync(ALL_LANES, tiles, l));
+            int skip =
+                i - before - (__shfl_sync(ALL_LANES, sum, l) - __shfl_sync(ALL_LANES, tiles, l));
 
             w.expert = e0 + l;
             w.first = __shfl_sync(ALL_LANES, a, l) + skip * tile;

@@ -40,8 +40,8 @@ int gpu_mem_alloc(struct gpu *g, size_t n, void **ret)
 
     if (n > g->budget - g->used) {
         snprintf(g->base.err, sizeof(g->base.err),
-                 "%zu bytes more would pass the budget: %zu of %zu MiB used", n,
-                 g->used / MIB, g->budget / MIB);
+                 "%zu bytes more would pass the budget: %zu of %zu MiB used", n, g->used / MIB,
+                 g->budget / MIB);
         return -ENOMEM;
     }
     r = rt_alloc(g->rt, n, ret);
@@ -69,8 +69,7 @@ void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
         return g->scratch[which].at;
     }
     /* Earlier launches may still use the old one. */
-    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0 ||
-        gpu_mem_alloc(g, n, &p) < 0) {
+    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0 || gpu_mem_alloc(g, n, &p) < 0) {
         return NULL;
     }
     if (rt_fill(g->rt, RT_MAIN, p, 0, n) < 0) {
@@ -112,8 +111,7 @@ static void gpu_buf_free(struct kern *k, struct kern_buf *buf)
 
 /* ---- copies ---- */
 
-static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from,
-                      size_t n)
+static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n)
 {
     struct gpu *g = gpu_of(k);
     size_t piece = gpu_ring_piece(g->upload), done = 0;
@@ -126,8 +124,7 @@ static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from,
         r = gpu_ring_next(g, g->upload, &host, NULL);
         if (r == 0) {
             memcpy(host, (const char *)from + done, m);
-            r = rt_copy(g->rt, RT_MAIN, RT_TO_DEVICE, gpu_at(to) + done, host,
-                        m);
+            r = rt_copy(g->rt, RT_MAIN, RT_TO_DEVICE, gpu_at(to) + done, host, m);
         }
         if (r == 0) {
             r = gpu_ring_used(g, g->upload);
@@ -174,8 +171,7 @@ static int take_counts(struct gpu *g)
     return r;
 }
 
-static int gpu_download(struct kern *k, void *to, struct kern_ptr from,
-                        size_t n)
+static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n)
 {
     struct gpu *g = gpu_of(k);
     size_t piece = gpu_ring_piece(g->upload), done = 0;
@@ -187,12 +183,10 @@ static int gpu_download(struct kern *k, void *to, struct kern_ptr from,
 
         r = gpu_ring_next(g, g->upload, &host, NULL);
         if (r == 0) {
-            r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, host, gpu_at(from) + done,
-                        m);
+            r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, host, gpu_at(from) + done, m);
         }
         if (r == 0) {
-            r = done + m == n && !g->in_step ? take_counts(g)
-                                             : rt_sync(g->rt, RT_MAIN);
+            r = done + m == n && !g->in_step ? take_counts(g) : rt_sync(g->rt, RT_MAIN);
         }
         if (r == 0) {
             memcpy((char *)to + done, host, m);
@@ -202,8 +196,7 @@ static int gpu_download(struct kern *k, void *to, struct kern_ptr from,
     return gpu_fail(k, r);
 }
 
-static int gpu_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from,
-                    size_t n)
+static int gpu_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from, size_t n)
 {
     return gpu_copy_call(k, gpu_at(to), gpu_at(from), n);
 }
@@ -259,8 +252,7 @@ static void gpu_close(struct kern *k)
 
 static int set_up(struct gpu *g, const struct kern_open_args *a)
 {
-    double share = a->memory_utilization > 0 ? a->memory_utilization
-                                             : DEFAULT_UTILIZATION;
+    double share = a->memory_utilization > 0 ? a->memory_utilization : DEFAULT_UTILIZATION;
     size_t n = GPU_N_COUNTS * sizeof(*g->counts);
     void *p;
     int r = rt_info(g->rt, &g->info);
@@ -277,13 +269,11 @@ static int set_up(struct gpu *g, const struct kern_open_args *a)
         return r;
     }
     g->counts = p;
-    if ((r = rt_fill(g->rt, RT_MAIN, p, 0, n)) < 0 ||
-        (r = rt_host_alloc(g->rt, n, &p)) < 0) {
+    if ((r = rt_fill(g->rt, RT_MAIN, p, 0, n)) < 0 || (r = rt_host_alloc(g->rt, n, &p)) < 0) {
         return r;
     }
     g->counts_host = p;
-    if ((r = gpu_ring_new(g, RT_MAIN, UPLOAD_PIECE, UPLOAD_PIECES, false,
-                          &g->upload)) < 0) {
+    if ((r = gpu_ring_new(g, RT_MAIN, UPLOAD_PIECE, UPLOAD_PIECES, false, &g->upload)) < 0) {
         return r;
     }
     return gpu_step_new(g, !a->no_graphs);
@@ -298,8 +288,7 @@ static int gpu_open(struct kern **ret, const struct kern_open_args *a)
     if (g == NULL) {
         return -ENOMEM;
     }
-    r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why,
-                sizeof(why));
+    r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why, sizeof(why));
     if (r == 0) {
         r = set_up(g, a);
         if (r < 0) {
@@ -313,8 +302,7 @@ static int gpu_open(struct kern **ret, const struct kern_open_args *a)
         gpu_close(&g->base);
         return r;
     }
-    snprintf(g->base.desc, sizeof(g->base.desc), "%s: %.40s", GPU_BACKEND_NAME,
-             g->info.name);
+    snprintf(g->base.desc, sizeof(g->base.desc), "%s: %.40s", GPU_BACKEND_NAME, g->info.name);
     *ret = &g->base;
     return 0;
 }

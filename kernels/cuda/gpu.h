@@ -67,7 +67,7 @@ struct gpu_weight {
     struct gpu_mat mat;
     char *mem; /* q, then s, then f */
     size_t mem_bytes;
-    uint64_t *filled; /* bytes of each plane of each expert that came */
+    uint64_t *filled;         /* bytes of each plane of each expert that came */
     int bad_expert, bad_byte; /* a scale or a value that is refused */
     size_t bad_at;
 };
@@ -166,32 +166,30 @@ int gpu_step_new(struct gpu *g, bool graphs);
 void gpu_step_free(struct gpu *g);
 int gpu_step_begin(struct gpu *g, uint64_t shape_key);
 int gpu_step_end(struct gpu *g);
-int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid,
-               unsigned threads, size_t smem, const void *args, size_t n);
+int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned threads, size_t smem,
+               const void *args, size_t n);
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n);
 int gpu_fill_call(struct kern *k, void *to, int byte, size_t n);
 /* Something that is no launch (an upload, a download) comes now. */
 int gpu_step_flush(struct gpu *g);
 
 /* ring.c: pinned memory in turns. */
-int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n,
-                 bool staging, struct gpu_ring **ret);
+int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n, bool staging,
+                 struct gpu_ring **ret);
 void gpu_ring_free(struct gpu *g, struct gpu_ring *r);
 size_t gpu_ring_piece(const struct gpu_ring *r);
 /* The next piece, once the device is done with it. */
-int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host,
-                  void **ret_device);
+int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host, void **ret_device);
 int gpu_ring_used(struct gpu *g, struct gpu_ring *r);
 
 /* weight.c */
 int gpu_after_load(struct gpu *g); /* RT_MAIN goes on after what was loaded */
-int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d,
-                   struct kern_weight **ret);
+int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret);
 void gpu_weight_free(struct kern *k, struct kern_weight *w);
-int gpu_weight_fill(struct kern *k, struct kern_weight *w, int expert,
-                    int plane, size_t off, const void *from, size_t n);
-int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane,
-                   const void *at, size_t n);
+int gpu_weight_fill(struct kern *k, struct kern_weight *w, int expert, int plane, size_t off,
+                    const void *from, size_t n);
+int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane, const void *at,
+                   size_t n);
 int gpu_weight_ready(struct kern *k, struct kern_weight *w);
 
 /* pack.cu: from checkpoint order into the layouts above. */

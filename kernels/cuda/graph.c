@@ -86,8 +86,7 @@ static int grow(void **p, int n, int *max, size_t size)
 static int record(struct key *k, const struct call *c, const void *args)
 {
     size_t n = c->kind == CALL_LAUNCH ? c->n : 0;
-    int r = grow((void **)&k->call, k->n_calls, &k->max_calls,
-                 sizeof(*k->call));
+    int r = grow((void **)&k->call, k->n_calls, &k->max_calls, sizeof(*k->call));
 
     if (r < 0) {
         return r;
@@ -114,8 +113,7 @@ static int record(struct key *k, const struct call *c, const void *args)
 
 static int end_segment(struct key *k, struct rt_graph *graph)
 {
-    int r = grow((void **)&k->segment, k->n_segments, &k->max_segments,
-                 sizeof(*k->segment));
+    int r = grow((void **)&k->segment, k->n_segments, &k->max_segments, sizeof(*k->segment));
 
     if (r == 0) {
         k->segment[k->n_segments].end = k->n_calls;
@@ -158,8 +156,7 @@ static int run(struct gpu *g, const struct call *c, const void *args)
 {
     switch (c->kind) {
     case CALL_LAUNCH:
-        return rt_launch(g->rt, RT_MAIN, c->fn, c->grid, c->threads, c->smem,
-                         args, c->n);
+        return rt_launch(g->rt, RT_MAIN, c->fn, c->grid, c->threads, c->smem, args, c->n);
     case CALL_COPY:
         return rt_copy(g->rt, RT_MAIN, RT_ON_DEVICE, c->to, c->fn, c->n);
     case CALL_FILL:
@@ -175,8 +172,7 @@ static int fall_back(struct gpu *g)
     int r = 0;
 
     for (; r == 0 && s->held < s->i_call; s->held++) {
-        r = run(g, &s->at->call[s->held],
-                s->at->blob + s->at->call[s->held].args);
+        r = run(g, &s->at->call[s->held], s->at->blob + s->at->call[s->held].args);
         s->eager++;
     }
     s->mode = EAGER;
@@ -185,18 +181,14 @@ static int fall_back(struct gpu *g)
     return r;
 }
 
-static bool same(const struct key *k, int i, const struct call *c,
-                 const void *args)
+static bool same(const struct key *k, int i, const struct call *c, const void *args)
 {
     const struct call *o = &k->call[i];
 
-    return i < k->n_calls && o->kind == c->kind && o->fn == c->fn &&
-           o->to == c->to && o->byte == c->byte && o->n == c->n &&
-           o->smem == c->smem && o->threads == c->threads &&
-           o->grid.x == c->grid.x && o->grid.y == c->grid.y &&
-           o->grid.z == c->grid.z &&
-           (c->kind != CALL_LAUNCH ||
-            memcmp(k->blob + o->args, args, c->n) == 0);
+    return i < k->n_calls && o->kind == c->kind && o->fn == c->fn && o->to == c->to &&
+           o->byte == c->byte && o->n == c->n && o->smem == c->smem && o->threads == c->threads &&
+           o->grid.x == c->grid.x && o->grid.y == c->grid.y && o->grid.z == c->grid.z &&
+           (c->kind != CALL_LAUNCH || memcmp(k->blob + o->args, args, c->n) == 0);
 }
 
 static int replay(struct gpu *g, const struct call *c, const void *args)
@@ -204,8 +196,7 @@ static int replay(struct gpu *g, const struct call *c, const void *args)
     struct gpu_step *s = g->step;
     int r;
 
-    if (s->i_segment >= s->at->n_segments ||
-        s->i_call >= s->at->segment[s->i_segment].end ||
+    if (s->i_segment >= s->at->n_segments || s->i_call >= s->at->segment[s->i_segment].end ||
         !same(s->at, s->i_call, c, args)) {
         r = fall_back(g);
         s->eager++;
@@ -271,8 +262,8 @@ static int call(struct gpu *g, const struct call *c, const void *args)
     return r < 0 ? r : run(g, c, args);
 }
 
-int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid,
-               unsigned threads, size_t smem, const void *args, size_t n)
+int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned threads, size_t smem,
+               const void *args, size_t n)
 {
     struct call c;
 

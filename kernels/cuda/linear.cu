@@ -58,7 +58,7 @@ static __device__ __forceinline__ void count_weight(const linear_params &p, int 
 template <int F, int NT>
 static __global__ void __launch_bounds__(256, 2) linear_skinny(const linear_params p)
 {
-    STEP_SHARED(float, part_sum, GPU_SLICES * NT * 128);
+    STEP_SHARED(float, part_sum, GPU_SLICES *NT * 128);
     int n = live_rows(p.n, p.max), i = part_of(p, (int)blockIdx.x);
     const gpu_mat &w = p.part[i].w;
     int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5;

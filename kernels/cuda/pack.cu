@@ -9,7 +9,8 @@
 #include "kernels/cuda/dev.cuh"
 
 /* Place of lane 4 g + t's 16 bytes of row half h: row r and columns 8 t of a group. */
-static __device__ __forceinline__ size_t tile_at(const gpu_piece &p, size_t r, size_t c, size_t step)
+static __device__ __forceinline__ size_t tile_at(const gpu_piece &p, size_t r, size_t c,
+                                                 size_t step)
 {
     return (r / GPU_TILE * (size_t)p.groups + c / GPU_GROUP) * step;
 }

@@ -23,11 +23,10 @@ struct gpu_ring {
     } slot[];
 };
 
-int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n,
-                 bool staging, struct gpu_ring **ret)
+int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n, bool staging,
+                 struct gpu_ring **ret)
 {
-    struct gpu_ring *r =
-        calloc(1, sizeof(*r) + (size_t)n * sizeof(r->slot[0]));
+    struct gpu_ring *r = calloc(1, sizeof(*r) + (size_t)n * sizeof(r->slot[0]));
     int e = 0;
 
     if (r == NULL) {
@@ -71,8 +70,7 @@ size_t gpu_ring_piece(const struct gpu_ring *r)
     return r->piece;
 }
 
-int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host,
-                  void **ret_device)
+int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host, void **ret_device)
 {
     r->at = (r->at + 1) % r->n;
     if (r->slot[r->at].busy) {

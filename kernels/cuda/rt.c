@@ -90,8 +90,7 @@ static int choose(int device, char *why, size_t n)
     }
     device = device < 0 ? 0 : device;
     if (device >= count) {
-        snprintf(why, n, "there is no GPU %d: the driver sees %d", device,
-                 count);
+        snprintf(why, n, "there is no GPU %d: the driver sees %d", device, count);
         return -ENODEV;
     }
     e = cudaGetDeviceProperties(&p, device);
@@ -100,9 +99,8 @@ static int choose(int device, char *why, size_t n)
         return -ENODEV;
     }
     if (p.major * 10 + p.minor < OLDEST) {
-        snprintf(why, n,
-                 "GPU %d (%s) has compute capability %d.%d: 8.0 is needed",
-                 device, p.name, p.major, p.minor);
+        snprintf(why, n, "GPU %d (%s) has compute capability %d.%d: 8.0 is needed", device, p.name,
+                 p.major, p.minor);
         return -ENODEV;
     }
     return device;
@@ -160,8 +158,7 @@ int rt_info(struct rt *rt, struct rt_info *ret)
     ret->capability = p.major * 10 + p.minor;
     ret->n_sm = p.multiProcessorCount;
     ret->smem_block = p.sharedMemPerBlockOptin;
-    return check(rt, "memory",
-                 cudaMemGetInfo(&ret->mem_free, &ret->mem_total));
+    return check(rt, "memory", cudaMemGetInfo(&ret->mem_free, &ret->mem_total));
 }
 
 int rt_alloc(struct rt *rt, size_t n, void **ret)
@@ -186,8 +183,8 @@ void rt_host_free(struct rt *rt, void *p)
     cudaFreeHost(p);
 }
 
-int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
-            const void *from, size_t n)
+int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to, const void *from,
+            size_t n)
 {
     static const enum cudaMemcpyKind kinds[] = {
         [RT_TO_DEVICE] = cudaMemcpyHostToDevice,
@@ -195,8 +192,7 @@ int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
         [RT_ON_DEVICE] = cudaMemcpyDeviceToDevice,
     };
 
-    return check(rt, "copy",
-                 cudaMemcpyAsync(to, from, n, kinds[kind], rt->stream[s]));
+    return check(rt, "copy", cudaMemcpyAsync(to, from, n, kinds[kind], rt->stream[s]));
 }
 
 int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n)
@@ -216,8 +212,7 @@ static int allow(struct rt *rt, const void *fn, size_t smem)
         return 0;
     }
     r = check(rt, "shared memory",
-              cudaFuncSetAttribute(
-                  fn, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
+              cudaFuncSetAttribute(fn, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     if (r == 0 && i < MAX_BIG) {
         rt->big[i].fn = fn;
         rt->big[i].smem = smem;
@@ -226,9 +221,8 @@ static int allow(struct rt *rt, const void *fn, size_t smem)
     return r;
 }
 
-int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
-              struct rt_grid grid, unsigned threads, size_t smem,
-              const void *args, size_t n)
+int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid grid,
+              unsigned threads, size_t smem, const void *args, size_t n)
 {
     dim3 blocks = {grid.x, grid.y, grid.z}, block = {threads, 1, 1};
     void *argv[1] = {(void *)(uintptr_t)args};
@@ -237,8 +231,7 @@ int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
     (void)n;
     return r < 0 ? r
                  : check(rt, "launch",
-                         cudaLaunchKernel(fn, blocks, block, argv, smem,
-                                          rt->stream[s]));
+                         cudaLaunchKernel(fn, blocks, block, argv, smem, rt->stream[s]));
 }
 
 int rt_sync(struct rt *rt, enum rt_stream s)
@@ -255,8 +248,7 @@ int rt_event_new(struct rt *rt, struct rt_event **ret)
         return -ENOMEM;
     }
     r = check(rt, "event",
-              cudaEventCreateWithFlags(&e->e, cudaEventDisableTiming |
-                                                  cudaEventBlockingSync));
+              cudaEventCreateWithFlags(&e->e, cudaEventDisableTiming | cudaEventBlockingSync));
     if (r < 0) {
         free(e);
         return r;
@@ -287,8 +279,7 @@ int rt_event_sync(struct rt *rt, struct rt_event *e)
 int rt_capture_begin(struct rt *rt)
 {
     return check(rt, "capture",
-                 cudaStreamBeginCapture(rt->stream[RT_MAIN],
-                                        cudaStreamCaptureModeThreadLocal));
+                 cudaStreamBeginCapture(rt->stream[RT_MAIN], cudaStreamCaptureModeThreadLocal));
 }
 
 int rt_capture_end(struct rt *rt, struct rt_graph **ret)
@@ -300,8 +291,7 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
     if (g == NULL) {
         return -ENOMEM;
     }
-    r = check(rt, "capture",
-              cudaStreamEndCapture(rt->stream[RT_MAIN], &graph));
+    r = check(rt, "capture", cudaStreamEndCapture(rt->stream[RT_MAIN], &graph));
     if (r == 0) {
         r = check(rt, "graph", cudaGraphInstantiate(&g->g, graph, 0));
         cudaGraphDestroy(graph);

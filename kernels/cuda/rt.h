@@ -53,13 +53,12 @@ void rt_free(struct rt *rt, void *p);
 int rt_host_alloc(struct rt *rt, size_t n, void **ret);
 void rt_host_free(struct rt *rt, void *p);
 
-int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
-            const void *from, size_t n);
+int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to, const void *from,
+            size_t n);
 int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n);
 /* fn takes one struct of n bytes by value. */
-int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
-              struct rt_grid grid, unsigned threads, size_t smem,
-              const void *args, size_t n);
+int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid grid,
+              unsigned threads, size_t smem, const void *args, size_t n);
 int rt_sync(struct rt *rt, enum rt_stream s);
 
 int rt_event_new(struct rt *rt, struct rt_event **ret);

@@ -118,8 +118,8 @@ static __device__ unsigned long long make_z(const sample_params &p, sample_share
         struct kern_penalty e = p.pen[row.pen_off + j];
 
         if (!masked_out(p, row, e.id)) {
-            float v = sample_penalise(l[e.id], e.count, row.repetition, row.presence,
-                                      row.frequency);
+            float v =
+                sample_penalise(l[e.id], e.count, row.repetition, row.presence, row.frequency);
 
             z[e.id] = sample_clamp(greedy ? v : v / row.temperature);
         }
@@ -135,9 +135,10 @@ static __device__ unsigned long long make_z(const sample_params &p, sample_share
     return block_max(s, best);
 }
 
-/* The key at which a selection ends: the last kept element has it. By count (k > 0): the k-th in the
- * order; else by weight: the last one before which less than `limit` lies. Leaves in s the weight or
- * count before the first element with that key, and how many have it. Only keys >= least take part. */
+/* The key at which a selection ends: the last kept element has it. By count (k > 0): the k-th in
+ * the order; else by weight: the last one before which less than `limit` lies. Leaves in s the
+ * weight or count before the first element with that key, and how many have it. Only keys >= least
+ * take part. */
 static __device__ unsigned select_key(const sample_params &p, sample_shared &s, const float *z,
                                       float max_z, unsigned least, unsigned k, double limit)
 {
@@ -330,8 +331,8 @@ static __device__ int draw(const sample_params &p, sample_shared &s,
         for (int j = 0; j < 4; j++) {
             if (keep >> j & 1u) {
                 int i = i4 * 4 + j;
-                unsigned long long v = rank_of(
-                    fmaf(z[i], row.beta, -sample_log(sample_exponential(c[j]))), i);
+                unsigned long long v =
+                    rank_of(fmaf(z[i], row.beta, -sample_log(sample_exponential(c[j]))), i);
 
                 best = v > best ? v : best;
             }

@@ -72,8 +72,7 @@ static void lay_out(struct gpu_mat *m, const struct kern_weight_desc *d)
     }
 }
 
-int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d,
-                   struct kern_weight **ret)
+int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret)
 {
     struct gpu *g = gpu_of(k);
     struct gpu_weight *w = calloc(1, sizeof(*w));
@@ -129,8 +128,7 @@ static void judge(struct gpu_weight *w, int expert, int plane, size_t off,
                 ((t == KERN_NVFP4 || t == KERN_NVFP4_DIV) && plane == 1);
 
     for (size_t i = 0; (scales || e4m3) && w->bad_byte == 0 && i < n; i++) {
-        if ((scales && from[i] == QUANT_MX_NAN) ||
-            (e4m3 && (from[i] & 0x7f) == 0x7f)) {
+        if ((scales && from[i] == QUANT_MX_NAN) || (e4m3 && (from[i] & 0x7f) == 0x7f)) {
             w->bad_byte = from[i];
             w->bad_expert = expert;
             w->bad_at = off + i;
@@ -139,8 +137,7 @@ static void judge(struct gpu_weight *w, int expert, int plane, size_t off,
 }
 
 /* Where a plane goes, and how; what -1: as it is. */
-static void plan(const struct gpu_weight *w, int expert, int plane,
-                 struct gpu_piece *ret)
+static void plan(const struct gpu_weight *w, int expert, int plane, struct gpu_piece *ret)
 {
     const struct gpu_mat *m = &w->mat;
     size_t e = (size_t)expert;
@@ -158,7 +155,7 @@ static void plan(const struct gpu_weight *w, int expert, int plane,
         break;
     case GPU_MXFP4:
     case GPU_NVFP4:
-        ret->what = plane == 0                ? GPU_PACK_NIBBLE
+        ret->what = plane == 0               ? GPU_PACK_NIBBLE
                     : m->format == GPU_MXFP4 ? GPU_PACK_SCALE4
                                              : GPU_PACK_SCALE8;
         break;
@@ -172,8 +169,8 @@ static void plan(const struct gpu_weight *w, int expert, int plane,
         ret->to = (unsigned char *)w->mem + (m->s - m->q) + e * m->s_step;
     } else if (plane != 0) {
         ret->what = -1;
-        ret->to = (unsigned char *)w->mem +
-                  ((const unsigned char *)m->f - m->q) + e * m->f_step * 4;
+        ret->to =
+            (unsigned char *)w->mem + ((const unsigned char *)m->f - m->q) + e * m->f_step * 4;
     }
 }
 
@@ -198,8 +195,8 @@ static int load_piece(struct gpu *g, struct gpu_piece *p, const void *from)
     return r < 0 ? r : gpu_ring_used(g, g->load);
 }
 
-int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert,
-                    int plane, size_t off, const void *from, size_t n)
+int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert, int plane, size_t off,
+                    const void *from, size_t n)
 {
     struct gpu *g = gpu_of(k);
     struct gpu_weight *w = (struct gpu_weight *)weight;
@@ -221,8 +218,8 @@ int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert,
     return gpu_fail(k, r);
 }
 
-int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane,
-                   const void *at, size_t n)
+int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane, const void *at,
+                   size_t n)
 {
     return gpu_weight_fill(k, w, expert, plane, 0, at, n);
 }
@@ -236,15 +233,13 @@ int gpu_weight_ready(struct kern *k, struct kern_weight *weight)
     for (int e = 0; e < n; e++) {
         for (int p = 0; p < kern_weight_n_planes(d->dtype); p++) {
             if (w->filled[e * 3 + p] < kern_weight_plane_bytes(d, p)) {
-                snprintf(k->err, sizeof(k->err),
-                         "expert %d: plane %d was never filled", e, p);
+                snprintf(k->err, sizeof(k->err), "expert %d: plane %d was never filled", e, p);
                 return -EINVAL;
             }
         }
     }
     if (w->bad_byte != 0) {
-        snprintf(k->err, sizeof(k->err), "expert %d: %s byte %zu is %d (NaN)",
-                 w->bad_expert,
+        snprintf(k->err, sizeof(k->err), "expert %d: %s byte %zu is %d (NaN)", w->bad_expert,
                  d->dtype == KERN_MXFP4      ? "MXFP4 scale"
                  : d->dtype == KERN_FP8_B128 ? "FP8"
                                              : "NVFP4 scale",

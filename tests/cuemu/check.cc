@@ -10,8 +10,9 @@
  * conflict unless both are in one warp with a __syncwarp between. Shuffles and
  * mma order nothing, as CUDA says. Atomics are exempt against each other.
  * Between blocks of a launch: what another block wrote may be read or
- * overwritten only if its thread fenced after the write and this block has since
- * seen an atomic of that block on the same word. A launch orders everything.
+ * overwritten only if its thread fenced after the write and this block has
+ * since seen an atomic of that block on the same word. A launch orders
+ * everything.
  */
 
 #include "tests/cuemu/cuemu_priv.h"
@@ -229,13 +230,13 @@ struct place {
     bool shared;
 };
 
-#define REPORT(pc_, ...)                                  \
-    do {                                                  \
-        if (first_of(pc_, __LINE__)) {                    \
-            char text_[256];                              \
-            snprintf(text_, sizeof(text_), __VA_ARGS__);  \
-            check_report(pc_, text_);                     \
-        }                                                 \
+#define REPORT(pc_, ...)                                 \
+    do {                                                 \
+        if (first_of(pc_, __LINE__)) {                   \
+            char text_[256];                             \
+            snprintf(text_, sizeof(text_), __VA_ARGS__); \
+            check_report(pc_, text_);                    \
+        }                                                \
     } while (0)
 
 static bool same_warp_before(int other, uint32_t warp_epoch)
@@ -279,8 +280,7 @@ static bool races_with_read(const cell &c)
     if (c.r_block != m.block + 1 || c.r_epoch != m.epoch) {
         return false;
     }
-    return c.more_warps ||
-           m.thread[(size_t)c.reader].warp != m.self->warp ||
+    return c.more_warps || m.thread[(size_t)c.reader].warp != m.self->warp ||
            (c.r_warp_epoch == m.warps[(size_t)m.self->warp].epoch &&
             (c.reader != m.self->id || c.more_lanes));
 }
@@ -301,8 +301,9 @@ static void touch(cell &c, bool write, bool atomic, const place &at)
     const char *verb = atomic ? "atomic" : write ? "write" : "read";
 
     if (c.pending) {
-        REPORT(at.pc, "%s of %s+%zu while a cp.async into it is in flight, "
-                      "issued at %s",
+        REPORT(at.pc,
+               "%s of %s+%zu while a cp.async into it is in flight, "
+               "issued at %s",
                verb, at.what, at.off, check_where(c.w_pc).c_str());
         c.pending = 0;
     }
@@ -312,8 +313,9 @@ static void touch(cell &c, bool write, bool atomic, const place &at)
     }
     if (!atomic && c.w_block != 0 && c.w_block != m.block + 1 &&
         c.writer >= 0 && !published(c.w_block - 1, c.writer, c.w_time)) {
-        REPORT(at.pc, "%s of %s+%zu written by block %d with no fence and "
-                      "atomic between, at %s",
+        REPORT(at.pc,
+               "%s of %s+%zu written by block %d with no fence and "
+               "atomic between, at %s",
                verb, at.what, at.off, c.w_block - 1,
                check_where(c.w_pc).c_str());
     }
@@ -549,8 +551,7 @@ static void access_buffer(buffer *b, const char *p, size_t n, bool write,
         note_request(p, n, write, false, pc);
     }
     for (size_t i = 0; i < n; i++) {
-        touch(b->cells[off + i], write, atomic,
-              {pc, "buffer", off + i, false});
+        touch(b->cells[off + i], write, atomic, {pc, "buffer", off + i, false});
     }
 }
 
@@ -593,7 +594,8 @@ void cuemu_access(const void *vp, size_t n, bool write, bool atomic,
 
     if (i != buffers.begin()) {
         --i;
-        REPORT(pc, "wild access; the nearest buffer has %zu bytes, this is +%zd",
+        REPORT(pc,
+               "wild access; the nearest buffer has %zu bytes, this is +%zd",
                i->second.n, (ssize_t)(p - i->second.p));
     } else {
         REPORT(pc, "wild access, below every buffer");
@@ -667,18 +669,19 @@ void __tsan_func_entry(void *p)
 void __tsan_func_exit(void)
 {
 }
-#define HOOK(name, n, write)                              \
-    void name(void *p)                                    \
-    {                                                     \
-        cuemu_access(p, n, write, false, CUEMU_PC);       \
+#define HOOK(name, n, write)                        \
+    void name(void *p)                              \
+    {                                               \
+        cuemu_access(p, n, write, false, CUEMU_PC); \
     }
-#define HOOKS(n)                          \
-    HOOK(__tsan_read##n, n, false)        \
-    HOOK(__tsan_write##n, n, true)        \
+#define HOOKS(n)                             \
+    HOOK(__tsan_read##n, n, false)           \
+    HOOK(__tsan_write##n, n, true)           \
     HOOK(__tsan_unaligned_read##n, n, false) \
     HOOK(__tsan_unaligned_write##n, n, true)
-HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
-void __tsan_read_range(void *p, unsigned long n)
+HOOKS(1)
+HOOKS(2) HOOKS(4) HOOKS(8)
+    HOOKS(16) void __tsan_read_range(void *p, unsigned long n)
 {
     cuemu_access(p, n, false, false, CUEMU_PC);
 }

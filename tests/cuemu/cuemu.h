@@ -13,8 +13,9 @@
  * numbers, races inside and between blocks, accesses outside of any buffer,
  * reads of shared memory never written, barriers and warp operations that not
  * everybody reaches, cp.async read before it has landed, traffic by buffer,
- * 32-byte sectors a request, and bank conflicts. What it cannot see: the meaning
- * of PTX, real asynchrony, caches, forward progress between blocks, speed.
+ * 32-byte sectors a request, and bank conflicts. What it cannot see: the
+ * meaning of PTX, real asynchrony, caches, forward progress between blocks,
+ * speed.
  *
  * The same objects serve three builds: plain, ASan + UBSan, and race. In the
  * race build the kernels are compiled with -fsanitize=thread and libtsan is not
@@ -159,8 +160,7 @@ static __forceinline__ T __shfl_up_sync(uint32_t m, T v, int d, CUEMU_LINE)
 CUEMU_FN uint32_t __ballot_sync(uint32_t m, int p, CUEMU_LINE)
 {
     uint32_t v = p != 0, r = 0;
-    const cuemu_slot *s =
-        cuemu_collect(CUEMU_VOTE, m, &v, 4, line, CUEMU_PC);
+    const cuemu_slot *s = cuemu_collect(CUEMU_VOTE, m, &v, 4, line, CUEMU_PC);
 
     for (int i = 0; i < 32; i++) {
         if ((m >> i) & 1) {
@@ -291,8 +291,8 @@ CUEMU_FN void ldmatrix_x4_trans(uint32_t (&r)[4], const void *row, CUEMU_LINE)
         uint16_t half[2];
 
         for (int h = 0; h < 2; h++) {
-            const char *p = (const char *)rows[m * 8 + l % 4 * 2 + h] +
-                            l / 4 * 2;
+            const char *p =
+                (const char *)rows[m * 8 + l % 4 * 2 + h] + l / 4 * 2;
 
             cuemu_access(p, 2, false, false, CUEMU_PC);
             memcpy(&half[h], p, 2);
@@ -353,8 +353,8 @@ struct cuemu_opts {
                  * warp as far as it can go, in random order */
     int cp;     /* when a cp.async lands: CUEMU_CP_* */
     uint64_t seed;
-    bool ftz;    /* run kernels with subnormals flushed */
-    bool silent; /* count reports, print none */
+    bool ftz;          /* run kernels with subnormals flushed */
+    bool silent;       /* count reports, print none */
     size_t smem_limit; /* bytes of shared memory a block may have */
 };
 struct cuemu_stats {

@@ -13,14 +13,15 @@ build=$(cd "${builddir:-.}" && pwd)
 cuemu=$build/tests/cuemu
 
 if [ ! -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
-    echo "SKIP: the CUDA emulator is not part of this build (it needs g++ on" \
-        "x86-64, and no sanitizer of its own)"
+    echo "SKIP: no CUDA emulator in this build (g++, x86-64, no sanitizer)"
     exit 77
 fi
 
+# shellcheck disable=SC2034 # read by the scripts that source this
 builds=plain
 export KT_SCHEDULES=1
 if [ -n "${TEST_CUEMU_ALL-}" ]; then
+    # shellcheck disable=SC2034
     builds='plain asan race'
     KT_SCHEDULES=6
 fi

@@ -95,12 +95,13 @@ tests_cuemu_race_stepd_cuda_emulated_so_LDADD = tests/cuemu/libk_race.a
 CLEANFILES += $(EXTRA_PROGRAMS) tests/cuemu/libk_plain.a \
 	tests/cuemu/libk_asan.a tests/cuemu/libk_race.a
 
-check-cuemu: $(check_PROGRAMS) $(check_DATA) \
+check-cuemu: all $(check_PROGRAMS) $(check_DATA) \
 		tests/cuemu/asan/stepd-cuda-emulated.so \
 		tests/cuemu/race/stepd-cuda-emulated.so
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TEST_CUEMU_ALL=1 \
 	    TESTS='tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
-	    tests/cuemu/test_mutants.sh'
+	    tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
+	    tests/cuemu/test_static.sh'
 endif
 .PHONY: check-cuemu
 

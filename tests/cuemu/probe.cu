@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * One kernel for each asm wrapper of dev.cuh, its operands read from and written
- * to known places: check_probe.py finds each of them again in the PTX.
+ * One kernel for each asm wrapper of dev.cuh, its operands read from and
+ * written to known places: check_probe.py finds each of them again in the PTX.
  */
 #include "kernels/cuda/dev.cuh"
 
-extern "C" __global__ void probe_mma(float *c, const unsigned *a, const unsigned *b)
+extern "C" __global__ void probe_mma(float *c, const unsigned *a,
+                                     const unsigned *b)
 {
     float d[4] = {c[0], c[1], c[2], c[3]};
     unsigned x[4] = {a[0], a[1], a[2], a[3]};
@@ -32,7 +33,8 @@ extern "C" __global__ void probe_ldmatrix(unsigned *out)
     out[3] = r[3];
 }
 
-extern "C" __global__ void probe_mul(unsigned *out, const unsigned *a, const unsigned *b)
+extern "C" __global__ void probe_mul(unsigned *out, const unsigned *a,
+                                     const unsigned *b)
 {
     out[0] = mul_bf16x2(a[0], b[0]);
 }

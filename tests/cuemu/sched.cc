@@ -521,8 +521,7 @@ void cuemu_launch(cuemu_idx grid, cuemu_idx block, size_t smem,
     cuemu_stat.launches++;
     prepare_threads();
     for (size_t i = 0; i < order.size(); i++) {
-        order[i] =
-            (int)(cuemu_opt.policy == 1 ? order.size() - 1 - i : i);
+        order[i] = (int)(cuemu_opt.policy == 1 ? order.size() - 1 - i : i);
     }
     if (cuemu_opt.policy >= 2) {
         shuffle(order);

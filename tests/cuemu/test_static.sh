@@ -22,6 +22,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 status=0
 
+# shellcheck disable=SC2054 # commas of -Xcompiler
 flags=(-std=c++17 -O3 -fmad=false "-I$top" -arch=sm_90a -Xptxas -v
     -Xcompiler -fno-threadsafe-statics,-fno-exceptions,-fno-rtti)
 
@@ -65,10 +66,13 @@ count()
 }
 for f in "$tmp"/*.ptx; do
     name=$(basename "$f" .ptx)
-    for word in '\.ftz' '\.local' 'fma\.rn\.ftz'; do
-        [ "$(count "$word" "$name")" -eq 0 ] ||
-            { echo "$name: PTX has $word"; status=1; }
-    done
+    # expf of the toolkit holds one, on an argument that cannot be subnormal
+    if grep '\.ftz' "$f" | grep -v 'ex2\.approx\.ftz'; then
+        echo "$name: subnormals flushed"
+        status=1
+    fi
+    [ "$(count '\.local' "$name")" -eq 0 ] ||
+        { echo "$name: local memory"; status=1; }
     [ "$name" = sample ] || [ "$(count '\.f64' "$name")" -eq 0 ] ||
         { echo "$name: double precision"; status=1; }
 done

@@ -29,8 +29,8 @@ struct kt_backend {
 
 extern const struct kt_backend kt_ref;
 
-/* Whether a backend is the GPU's, emulated or not. There a weight is read once a
- * tile of rows, of at most so many rows. */
+/* Whether a backend is the GPU's, emulated or not. There a weight is read once
+ * a tile of rows, of at most so many rows. */
 static inline bool kt_is_gpu(const struct kt_backend *b)
 {
     return strncmp(b->name, "cuda", 4) == 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * What the CUDA backend has and the others lack: attention cut into splits, equal
- * to the bit whether splits are blocks or not; steps recorded as graphs and
- * replayed; a budget of device memory. Runs with KT_BACKEND=cuda-emulated or cuda
- * (tests/cuemu/test_ops.sh), else skips.
+ * What the CUDA backend has and the others lack: attention cut into splits,
+ * equal to the bit whether splits are blocks or not; steps recorded as graphs
+ * and replayed; a budget of device memory. Runs with KT_BACKEND=cuda-emulated
+ * or cuda (tests/cuemu/test_ops.sh), else skips.
  */
 #include <errno.h>
 

@@ -98,9 +98,9 @@ static void check(const struct kt_backend *b, const struct shape *s, int n)
     assert_int_equal(
         t->k->stats.weight_bytes,
         ref->k->stats.weight_bytes *
-            (uint64_t)(kt_is_gpu(b) ? (n + KT_GPU_ROUTER_ROWS - 1) /
-                                          KT_GPU_ROUTER_ROWS
-                                    : 1));
+            (uint64_t)(kt_is_gpu(b)
+                           ? (n + KT_GPU_ROUTER_ROWS - 1) / KT_GPU_ROUTER_ROWS
+                           : 1));
     kt_close(t);
     kt_close(ref);
     result_finish(&want);
