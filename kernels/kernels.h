@@ -90,15 +90,21 @@ struct kern_open_args {
     int n_threads;   /* cpu: worker threads, 0 = one a core allowed to us */
     const char *isa; /* cpu: avx512bf16|avx512|avx2|portable, NULL = best */
     bool exact;      /* results as design.md 4.1 (cpu and ref: always) */
+    bool no_graphs;  /* cuda: every step launched kernel by kernel */
+    double memory_utilization; /* cuda: share of the device's memory, 0: 0.97 */
+    char *why;    /* NULL, or room for what stopped a failed open */
+    size_t why_n; /* bytes of it */
 };
 
 /* What the ops did since the last kern_stats_reset. */
 struct kern_stats {
-    uint64_t weight_bytes; /* of matrices that linear, router and the expert
-                            * ops streamed, all planes, counted where read */
-    uint64_t expert_loads; /* (expert, tile of rows) passes in expert ops */
-    uint64_t kv_bytes;     /* bytes of KV read by attention */
-    uint64_t ops;          /* op calls */
+    uint64_t weight_bytes;   /* of matrices that linear, router and the expert
+                              * ops streamed, all planes, counted where read */
+    uint64_t expert_loads;   /* (expert, tile of rows) passes in expert ops */
+    uint64_t kv_bytes;       /* bytes of KV read by attention */
+    uint64_t ops;            /* op calls */
+    uint64_t launches;       /* cuda: kernels and copies launched one by one */
+    uint64_t graph_launches; /* cuda: those that came with a graph */
 };
 
 /* out[r] = table[ids[r]], BF16 widened to F32; an id out of range gives 0. */
@@ -474,6 +480,11 @@ extern const struct kern_ops kern_ref_ops;
 /* kernels.c: the front that callers use. Each kern_X checks shapes (a wrong one
  * is -EINVAL with text in err), counts, and calls the backend's slot. */
 const struct kern_ops *kern_find(const char *name); /* NULL: no such backend */
+/* By name: auto is CUDA where its plugin and a device work, else the CPU; what
+ * is not built in is a plugin (kernels/plugin.h). What went wrong is in a->why,
+ * also why auto did not take CUDA. */
+int kern_open_named(const char *name, const struct kern_open_args *a,
+                    struct kern **ret);
 int kern_open(const struct kern_ops *ops, const struct kern_open_args *a,
               struct kern **ret);
 void kern_close(struct kern *k); /* NULL is fine */

@@ -7,7 +7,10 @@
 
 noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/kernels.c kernels/kernels.h \
-	kernels/quant.h kernels/sample.h
+	kernels/planes.c kernels/plugin.c kernels/plugin.h kernels/quant.h \
+	kernels/sample.h
+kernels_libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DKERN_PLUGIN_DIR='"$(pkglibdir)"'
 
 noinst_LIBRARIES += kernels/libkernels_ref.a
 kernels_libkernels_ref_a_SOURCES = kernels/ref/accept.c kernels/ref/attn.c \
@@ -66,7 +69,55 @@ endif
 # What a program that computes links. kernels.c names the backends, ref only
 # where a test registers it, so ref comes on top of this (KERNELS_REF).
 KERNELS_LIBS = kernels/libkernels.a kernels/libkernels_cpu.a \
-	$(KERNELS_CPU_PATHS) $(LIBM)
+	$(KERNELS_CPU_PATHS) $(LIBM) $(DL_LIBS)
 KERNELS_REF = kernels/libkernels_ref.a
 
-EXTRA_DIST += kernels/cuda/.clang-format
+
+# ---- the CUDA backend ------------------------------------------------------
+# A plugin: cudart inside, one symbol outside, no C++ library. What is not a
+# kernel is C, and is compiled a second time over the emulator (tests/cuemu).
+
+KERNELS_CUDA_C = kernels/cuda/gpu.c kernels/cuda/gpu.h kernels/cuda/graph.c \
+	kernels/cuda/plugin.c kernels/cuda/ring.c kernels/cuda/rt.h \
+	kernels/cuda/weight.c kernels/planes.c
+KERNELS_CUDA_CU = kernels/cuda/accept.cu \
+	kernels/cuda/attn.cu \
+	kernels/cuda/embed.cu \
+	kernels/cuda/expert.cu \
+	kernels/cuda/linear.cu \
+	kernels/cuda/norm.cu \
+	kernels/cuda/pack.cu \
+	kernels/cuda/qkv.cu \
+	kernels/cuda/router.cu \
+	kernels/cuda/sample.cu
+KERNELS_CUDA_CUH = kernels/cuda/dev.cuh kernels/cuda/frag.cuh \
+	kernels/cuda/tile.cuh
+EXTRA_DIST += kernels/cuda/.clang-format kernels/cuda/rt.c \
+	$(KERNELS_CUDA_C) $(KERNELS_CUDA_CU) $(KERNELS_CUDA_CUH)
+
+SUFFIXES += .cu
+.cu.o:
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(NVCC) $(NVCC_ALL) $(NVCC_TARGETS) \
+	    -I$(top_srcdir) -MD -MF $@.d -c -o $@ $<
+
+# Contracted products and flushed subnormals would be other numbers.
+NVCC_ALL = $(NVCCFLAGS) -std=c++17 -fmad=false -lineinfo \
+	-Werror all-warnings \
+	-Xptxas --warn-on-spills,--warn-on-local-memory-usage,--warning-as-error \
+	-Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti \
+	-Xcompiler -fno-threadsafe-statics
+
+if WITH_CUDA
+plugindir = $(pkglibdir)
+plugin_PROGRAMS = kernels/cuda/stepd-cuda.so
+kernels_cuda_stepd_cuda_so_SOURCES = $(KERNELS_CUDA_C) kernels/cuda/rt.c \
+	$(KERNELS_CUDA_CU)
+kernels_cuda_stepd_cuda_so_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+kernels_cuda_stepd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -fvisibility=hidden
+kernels_cuda_stepd_cuda_so_LDFLAGS = -Wc,-shared -Wl,-soname,stepd-cuda.so \
+	-Wl,-z,defs -Wl,--exclude-libs,ALL
+kernels_cuda_stepd_cuda_so_LDADD = $(CUDA_LIBS)
+$(KERNELS_CUDA_CU:.cu=.o): $(KERNELS_CUDA_CUH) kernels/cuda/gpu.h \
+	kernels/kernels.h kernels/quant.h kernels/sample.h
+endif
+CLEANFILES += kernels/cuda/*.o.d

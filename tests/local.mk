@@ -115,6 +115,7 @@ include tests/client/local.mk
 include tests/kernels/local.mk
 include tests/daemon/local.mk
 endif
+include tests/cuemu/local.mk
 include tests/fuzz/local.mk
 include tests/e2e/local.mk
 include tests/lint/local.mk

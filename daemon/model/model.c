@@ -44,29 +44,21 @@ const char *model_error(const struct model *m)
 int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
                        struct kern **ret, struct report *rep)
 {
-    struct kern_open_args a = {
-        .n_threads = c->n_threads, .isa = c->isa, .exact = true};
-    int r;
+    char why[256] = "";
+    struct kern_open_args a = {.n_threads = c->n_threads,
+                               .isa = c->isa,
+                               .exact = true,
+                               .why = why,
+                               .why_n = sizeof(why)};
+    int r = ops != NULL ? kern_open(ops, &a, ret)
+                        : kern_open_named(c->backend, &a, ret);
 
-    if (ops == NULL && strcmp(c->backend, "auto") == 0) {
-        ops = kern_find("cuda");
-        if (ops != NULL && kern_open(ops, &a, ret) == 0) {
-            return 0;
-        }
-        ops = kern_find("cpu");
-    } else if (ops == NULL) {
-        ops = kern_find(c->backend);
-    }
-    r = ops == NULL ? -ENODEV : kern_open(ops, &a, ret);
-    if (r == -ENODEV && ops == NULL) {
-        report_problem(rep, REPORT_DEVICE, "backend: this build has no %s",
-                       c->backend);
-    } else if (r == -ENODEV && c->isa != NULL) {
-        report_problem(rep, REPORT_DEVICE,
-                       "isa: this machine or this build has no %s", c->isa);
+    if (r == -ENODEV && why[0] != '\0') {
+        report_problem(rep, REPORT_DEVICE, "backend: cannot use %s", why);
     } else if (r == -ENODEV) {
-        report_problem(rep, REPORT_DEVICE, "backend: there is no device for %s",
-                       ops->name);
+        report_problem(rep, REPORT_DEVICE,
+                       "isa: this machine or this build has no %s",
+                       c->isa != NULL ? c->isa : c->backend);
     }
     return r;
 }

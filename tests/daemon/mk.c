@@ -12,6 +12,7 @@
 
 #include "daemon/model/safetensors.h"
 #include "daemon/model/state.h"
+#include "kernels/plugin.h"
 #include "tests/daemon/guard.h"
 
 const struct mk_backend mk_ref = {"ref", NULL, 1};
@@ -28,8 +29,31 @@ static const struct mk_backend all[] = {
 };
 enum { N_ALL = sizeof(all) / sizeof(all[0]) };
 
+/* KT_BACKEND=cuda-emulated or cuda: that one alone (tests/cuemu). */
+static const struct mk_backend asked[] = {
+    {"cuda-emulated", NULL, 1},
+    {"cuda", NULL, 1},
+};
+
+static const struct mk_backend *candidate(int i)
+{
+    const char *name = getenv("KT_BACKEND");
+
+    for (size_t j = 0; name != NULL && j < 2; j++) {
+        if (strcmp(asked[j].name, name) == 0) {
+            return i == 0 ? &asked[j] : NULL;
+        }
+    }
+    return i < N_ALL ? &all[i] : NULL;
+}
+
 static const struct kern_ops *ops_of(const struct mk_backend *b)
 {
+    char why[512];
+
+    if (strncmp(b->name, "cuda", 4) == 0) {
+        return kern_plugin_load(b->name, NULL, why, sizeof(why));
+    }
     return strcmp(b->name, "guard") == 0 ? &guard_ops
            : strcmp(b->name, "ref") == 0 ? &kern_ref_ops
                                          : kern_find(b->name);
@@ -42,15 +66,16 @@ static const struct mk_backend *runnable(int i, int *ret_n)
 
     if (n < 0) {
         n = 0;
-        for (int j = 0; j < N_ALL; j++) {
+        for (int j = 0; candidate(j) != NULL; j++) {
+            const struct mk_backend *b = candidate(j);
             struct kern_open_args a = {
-                .n_threads = 1, .isa = all[j].isa, .exact = true};
-            const struct kern_ops *ops = ops_of(&all[j]);
+                .n_threads = 1, .isa = b->isa, .exact = true};
+            const struct kern_ops *ops = ops_of(b);
             struct kern *k;
 
             if (ops != NULL && kern_open(ops, &a, &k) == 0) {
                 kern_close(k);
-                list[n++] = &all[j];
+                list[n++] = b;
             }
         }
     }

@@ -20,15 +20,45 @@ static const struct kt_backend candidates[] = {
 };
 enum { N_CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 
+/* KT_BACKEND=cuda-emulated: the plugin over tests/cuemu instead, from
+ * STEPD_PLUGIN_DIR, a schedule of the emulator a time: as many of these as
+ * KT_SCHEDULES says, else one. KT_BACKEND=cuda: a GPU. */
+static const struct kt_backend emulated[] = {
+    {"cuda-emulated", "policy=2 cp=2 seed=3", 1},
+    {"cuda-emulated", "policy=0 cp=0 seed=1", 1},
+    {"cuda-emulated", "policy=1 cp=1 seed=2", 1},
+    {"cuda-emulated", "policy=3 cp=1 seed=4", 1},
+    {"cuda-emulated", "policy=2 cp=0 seed=5", 1},
+    {"cuda-emulated", "policy=3 cp=2 seed=6", 1},
+};
+static const struct kt_backend gpu[] = {{"cuda", NULL, 1}};
+
+static const struct kt_backend *asked(int *ret_n)
+{
+    const char *name = getenv("KT_BACKEND"), *n = getenv("KT_SCHEDULES");
+    int all = sizeof(emulated) / sizeof(emulated[0]);
+
+    if (name != NULL && strcmp(name, "cuda-emulated") == 0) {
+        *ret_n = n != NULL && atoi(n) < all ? atoi(n) : n != NULL ? all : 1;
+        return emulated;
+    }
+    *ret_n = name != NULL ? 1 : N_CANDIDATES;
+    return name != NULL ? gpu : candidates;
+}
+
 static int open_backend(const struct kt_backend *b, struct kern **ret)
 {
     struct kern_open_args a = {
         .n_threads = b->n_threads, .isa = b->isa, .exact = true};
-    /* ref by its address: that is what links it into the test. */
-    const struct kern_ops *ops =
-        strcmp(b->name, "ref") == 0 ? &kern_ref_ops : kern_find(b->name);
 
-    return ops == NULL ? -ENODEV : kern_open(ops, &a, ret);
+    if (strcmp(b->name, "ref") == 0) {
+        /* by its address: that is what links it into the test */
+        return kern_open(&kern_ref_ops, &a, ret);
+    }
+    if (strcmp(b->name, "cuda-emulated") == 0) {
+        setenv("STEPD_CUEMU", b->isa, 1);
+    }
+    return kern_open_named(b->name, &a, ret);
 }
 
 /* Opens each candidate once, on first use, to see whether it can run. */
@@ -38,13 +68,16 @@ static const struct kt_backend *runnable(int i, int *ret_n)
     static int n = -1;
 
     if (n < 0) {
+        int n_tried;
+        const struct kt_backend *from = asked(&n_tried);
+
         n = 0;
-        for (int j = 0; j < N_CANDIDATES; j++) {
+        for (int j = 0; j < n_tried; j++) {
             struct kern *k;
 
-            if (open_backend(&candidates[j], &k) == 0) {
+            if (open_backend(&from[j], &k) == 0) {
                 kern_close(k);
-                list[n++] = &candidates[j];
+                list[n++] = &from[j];
             }
         }
     }

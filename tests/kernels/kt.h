@@ -29,6 +29,15 @@ struct kt_backend {
 
 extern const struct kt_backend kt_ref;
 
+/* Whether a backend is the GPU's, emulated or not. There a weight is read once
+ * a tile of rows, of at most so many rows. */
+static inline bool kt_is_gpu(const struct kt_backend *b)
+{
+    return strncmp(b->name, "cuda", 4) == 0;
+}
+#define KT_GPU_LINEAR_ROWS 64
+#define KT_GPU_ROUTER_ROWS 16
+
 /* Every backend but ref that opens here: cpu with each instruction set, with
  * one thread and with two. */
 int kt_n_backends(void);

@@ -38,6 +38,9 @@ tests_kernels_test_qkv_LDADD = $(KT_LIBS)
 check_PROGRAMS += tests/kernels/test_rows
 tests_kernels_test_rows_LDADD = $(KT_LIBS)
 
+check_PROGRAMS += tests/kernels/test_gpu
+tests_kernels_test_gpu_LDADD = $(KT_LIBS)
+
 check_PROGRAMS += tests/kernels/test_pool
 tests_kernels_test_pool_LDADD = $(KERNELS_LIBS) $(TEST_LIBS)
 

@@ -153,8 +153,10 @@ static void check_shape(const struct kt_backend *b, const struct shape *s,
     run_down(ref, &in, row, n, (uint8_t *)want);
     run_down(t, &in, row, n, (uint8_t *)got);
     assert_tensor_near(t->name, got, want, n_out, 2e-6, 4e-6);
-    assert_int_equal(t->k->stats.weight_bytes, ref->k->stats.weight_bytes);
-    assert_int_equal(t->k->stats.expert_loads, ref->k->stats.expert_loads);
+    if (!kt_is_gpu(b) || n <= KT_GPU_LINEAR_ROWS) {
+        assert_int_equal(t->k->stats.weight_bytes, ref->k->stats.weight_bytes);
+        assert_int_equal(t->k->stats.expert_loads, ref->k->stats.expert_loads);
+    }
     kt_close(t);
     kt_close(ref);
     input_finish(&in);
@@ -222,8 +224,7 @@ static void bytes_read(const struct kt_backend *b)
     for (size_t i = 0; i < sizeof(n_rows) / sizeof(n_rows[0]); i++) {
         struct input in = input_make(&s, n_rows[i], 5);
         uint8_t *out = malloc((size_t)n_rows[i] * 4 * 96 * sizeof(float));
-        bool hit[32] = {false};
-        unsigned n_hit = 0;
+        unsigned hit[32] = {0}, n_hit = 0;
         int row[200];
         struct kt *t = kt_open(b);
 
@@ -232,10 +233,13 @@ static void bytes_read(const struct kt_backend *b)
             row[r] = r;
         }
         for (int r = 0; r < n_rows[i] * s.top_k; r++) {
-            n_hit += !hit[in.sel[r]];
-            hit[in.sel[r]] = true;
+            unsigned *h = &hit[in.sel[r]];
+
+            /* once; on a GPU once for each tile of its rows */
+            n_hit += kt_is_gpu(b) ? *h % KT_GPU_LINEAR_ROWS == 0 : *h == 0;
+            ++*h;
         }
-        assert_in_range(n_hit, 1, 31);
+        assert_in_range(n_hit, 1, kt_is_gpu(b) ? 63 : 31);
         run_up(t, &in, row, n_rows[i], out);
         assert_int_equal(t->k->stats.expert_loads, n_hit);
         assert_int_equal(t->k->stats.weight_bytes, n_hit * 2 * one);

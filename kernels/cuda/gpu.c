@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * The CUDA backend's table, its life, and its memory. Nothing here knows
+ * whether rt.h is the CUDA runtime or the emulator.
+ *
+ * Runs on the thread that owns the struct kern. Invariant: device memory is only
+ * taken at open, by buf_new and weight_new, and for scratch in the first, eager
+ * run of a step's shape; never while a step is replayed.
+ */
+
+#include "kernels/cuda/gpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef GPU_BACKEND_NAME
+#define GPU_BACKEND_NAME "cuda"
+#endif
+
+#define MIB ((size_t)1 << 20)
+#define UPLOAD_PIECE (4 * MIB)
+#define UPLOAD_PIECES 4
+#define DEFAULT_UTILIZATION 0.97
+
+int gpu_fail(struct kern *k, int r)
+{
+    if (r < 0 && k->err[0] == '\0') {
+        snprintf(k->err, sizeof(k->err), "%s", rt_error(gpu_of(k)->rt));
+    }
+    return r;
+}
+
+/* ---- memory ---- */
+
+int gpu_mem_alloc(struct gpu *g, size_t n, void **ret)
+{
+    int r;
+
+    if (n > g->budget - g->used) {
+        snprintf(g->base.err, sizeof(g->base.err),
+                 "%zu bytes more would pass the budget: %zu of %zu MiB used", n, g->used / MIB,
+                 g->budget / MIB);
+        return -ENOMEM;
+    }
+    r = rt_alloc(g->rt, n, ret);
+    if (r < 0) {
+        return gpu_fail(&g->base, r);
+    }
+    g->used += n;
+    return 0;
+}
+
+void gpu_mem_free(struct gpu *g, void *p, size_t n)
+{
+    if (p != NULL) {
+        rt_free(g->rt, p);
+        g->used -= n;
+    }
+}
+
+void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
+{
+    struct gpu *g = gpu_of(k);
+    void *p;
+
+    if (g->scratch[which].n >= n) {
+        return g->scratch[which].at;
+    }
+    /* Earlier launches may still use the old one. */
+    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0 || gpu_mem_alloc(g, n, &p) < 0) {
+        return NULL;
+    }
+    if (rt_fill(g->rt, RT_MAIN, p, 0, n) < 0) {
+        gpu_mem_free(g, p, n);
+        return NULL;
+    }
+    gpu_mem_free(g, g->scratch[which].at, g->scratch[which].n);
+    g->scratch[which].at = p;
+    g->scratch[which].n = n;
+    return p;
+}
+
+static int gpu_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret)
+{
+    struct gpu_buf *b = calloc(1, sizeof(*b));
+    void *at;
+    int r;
+
+    if (b == NULL) {
+        return -ENOMEM;
+    }
+    r = gpu_mem_alloc(gpu_of(k), bytes, &at);
+    if (r < 0) {
+        free(b);
+        return r;
+    }
+    b->at = at;
+    *ret = &b->base;
+    return 0;
+}
+
+static void gpu_buf_free(struct kern *k, struct kern_buf *buf)
+{
+    struct gpu_buf *b = (struct gpu_buf *)buf;
+
+    gpu_mem_free(gpu_of(k), b->at, b->base.bytes);
+    free(b);
+}
+
+/* ---- copies ---- */
+
+static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n)
+{
+    struct gpu *g = gpu_of(k);
+    size_t piece = gpu_ring_piece(g->upload), done = 0;
+    int r = gpu_step_flush(g);
+
+    while (r == 0 && done < n) {
+        size_t m = n - done < piece ? n - done : piece;
+        void *host;
+
+        r = gpu_ring_next(g, g->upload, &host, NULL);
+        if (r == 0) {
+            memcpy(host, (const char *)from + done, m);
+            r = rt_copy(g->rt, RT_MAIN, RT_TO_DEVICE, gpu_at(to) + done, host, m);
+        }
+        if (r == 0) {
+            r = gpu_ring_used(g, g->upload);
+        }
+        done += m;
+    }
+    return gpu_fail(k, r);
+}
+
+static int fault(struct gpu *g, unsigned long long f)
+{
+    int a = (int)(f >> 28 & 0xfffffff), b = (int)(f & 0xfffffff);
+    static const char *const text[] = {
+        [GPU_FAULT_NONE] = "no fault %d %d",
+        [GPU_FAULT_ATTN_PAGE] = "attn: sequence %d has no page %d",
+        [GPU_FAULT_ATTN_SEQ] = "attn: row %d has no sequence (%d)",
+        [GPU_FAULT_QKV_PAGE] = "qkv: row %d: no page for slot %d",
+    };
+
+    snprintf(g->base.err, sizeof(g->base.err), text[f >> 56], a, b);
+    return -EIO;
+}
+
+/* Adds what kernels counted since the last time. Called in a quiet moment. */
+static int take_counts(struct gpu *g)
+{
+    size_t n = GPU_N_COUNTS * sizeof(*g->counts);
+    int r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->counts_host, g->counts, n);
+
+    if (r == 0) {
+        r = rt_fill(g->rt, RT_MAIN, g->counts, 0, n);
+    }
+    if (r == 0) {
+        r = rt_sync(g->rt, RT_MAIN);
+    }
+    if (r == 0) {
+        g->base.stats.weight_bytes += g->counts_host[GPU_COUNT_WEIGHT];
+        g->base.stats.expert_loads += g->counts_host[GPU_COUNT_LOADS];
+        g->base.stats.kv_bytes += g->counts_host[GPU_COUNT_KV];
+        if (g->counts_host[GPU_FAULT] != 0) {
+            r = fault(g, g->counts_host[GPU_FAULT]);
+        }
+    }
+    return r;
+}
+
+static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n)
+{
+    struct gpu *g = gpu_of(k);
+    size_t piece = gpu_ring_piece(g->upload), done = 0;
+    int r = gpu_step_flush(g);
+
+    while (r == 0 && done < n) {
+        size_t m = n - done < piece ? n - done : piece;
+        void *host;
+
+        r = gpu_ring_next(g, g->upload, &host, NULL);
+        if (r == 0) {
+            r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, host, gpu_at(from) + done, m);
+        }
+        if (r == 0) {
+            r = done + m == n && !g->in_step ? take_counts(g) : rt_sync(g->rt, RT_MAIN);
+        }
+        if (r == 0) {
+            memcpy((char *)to + done, host, m);
+        }
+        done += m;
+    }
+    return gpu_fail(k, r);
+}
+
+static int gpu_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from, size_t n)
+{
+    return gpu_copy_call(k, gpu_at(to), gpu_at(from), n);
+}
+
+static int gpu_fill(struct kern *k, struct kern_ptr to, int byte, size_t n)
+{
+    return gpu_fill_call(k, gpu_at(to), byte, n);
+}
+
+/* One host wait a step: here, counters and all. */
+static int gpu_end(struct kern *k)
+{
+    struct gpu *g = gpu_of(k);
+    int r = gpu_step_end(g);
+
+    g->in_step = false;
+    if (r == 0) {
+        r = take_counts(g);
+    }
+    return gpu_fail(k, r);
+}
+
+static int gpu_begin(struct kern *k, uint64_t shape_key)
+{
+    struct gpu *g = gpu_of(k);
+    int r = gpu_after_load(g);
+
+    g->in_step = true;
+    return gpu_fail(k, r < 0 ? r : gpu_step_begin(g, shape_key));
+}
+
+/* ---- life ---- */
+
+static void gpu_close(struct kern *k)
+{
+    struct gpu *g = gpu_of(k);
+
+    if (g->rt != NULL) {
+        rt_sync(g->rt, RT_MAIN);
+        rt_sync(g->rt, RT_LOAD);
+        gpu_step_free(g);
+        gpu_ring_free(g, g->upload);
+        gpu_ring_free(g, g->load);
+        for (int i = 0; i < GPU_N_SCRATCH; i++) {
+            gpu_mem_free(g, g->scratch[i].at, g->scratch[i].n);
+        }
+        rt_free(g->rt, g->counts);
+        rt_host_free(g->rt, g->counts_host);
+        rt_close(g->rt);
+    }
+    free(g);
+}
+
+static int set_up(struct gpu *g, const struct kern_open_args *a)
+{
+    double share = a->memory_utilization > 0 ? a->memory_utilization : DEFAULT_UTILIZATION;
+    size_t n = GPU_N_COUNTS * sizeof(*g->counts);
+    void *p;
+    int r = rt_info(g->rt, &g->info);
+
+    if (r < 0) {
+        return r;
+    }
+    /* The share is one of the whole device, less what others hold already. */
+    g->budget = (size_t)((double)g->info.mem_total * share);
+    if (g->budget > g->info.mem_free) {
+        g->budget = g->info.mem_free;
+    }
+    if ((r = rt_alloc(g->rt, n, &p)) < 0) {
+        return r;
+    }
+    g->counts = p;
+    if ((r = rt_fill(g->rt, RT_MAIN, p, 0, n)) < 0 || (r = rt_host_alloc(g->rt, n, &p)) < 0) {
+        return r;
+    }
+    g->counts_host = p;
+    if ((r = gpu_ring_new(g, RT_MAIN, UPLOAD_PIECE, UPLOAD_PIECES, false, &g->upload)) < 0) {
+        return r;
+    }
+    return gpu_step_new(g, !a->no_graphs);
+}
+
+static int gpu_open(struct kern **ret, const struct kern_open_args *a)
+{
+    struct gpu *g = calloc(1, sizeof(*g));
+    char why[256] = "";
+    int r;
+
+    if (g == NULL) {
+        return -ENOMEM;
+    }
+    r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why, sizeof(why));
+    if (r == 0) {
+        r = set_up(g, a);
+        if (r < 0) {
+            snprintf(why, sizeof(why), "%s", rt_error(g->rt));
+        }
+    }
+    if (r < 0) {
+        if (a->why != NULL) {
+            snprintf(a->why, a->why_n, "%s", why);
+        }
+        gpu_close(&g->base);
+        return r;
+    }
+    snprintf(g->base.desc, sizeof(g->base.desc), "%s: %.40s", GPU_BACKEND_NAME, g->info.name);
+    *ret = &g->base;
+    return 0;
+}
+
+const struct kern_ops kern_cuda_ops = {
+    .name = GPU_BACKEND_NAME,
+    .open = gpu_open,
+    .close = gpu_close,
+    .buf_new = gpu_buf_new,
+    .buf_free = gpu_buf_free,
+    .upload = gpu_upload,
+    .download = gpu_download,
+    .copy = gpu_copy,
+    .fill = gpu_fill,
+    .begin = gpu_begin,
+    .end = gpu_end,
+    .weight_new = gpu_weight_new,
+    .weight_free = gpu_weight_free,
+    .weight_fill = gpu_weight_fill,
+    .weight_map = gpu_weight_map,
+    .weight_ready = gpu_weight_ready,
+    .embed = gpu_embed,
+    .gather = gpu_gather,
+    .norm = gpu_norm,
+    .linear = gpu_linear,
+    .qkv = gpu_qkv,
+    .attn = gpu_attn,
+    .swiglu = gpu_swiglu,
+    .router = gpu_router,
+    .expert_up = gpu_expert_up,
+    .expert_down = gpu_expert_down,
+    .sample = gpu_sample,
+    .accept = gpu_accept,
+    .mtp_rows = gpu_mtp_rows,
+    .finite = gpu_finite,
+};

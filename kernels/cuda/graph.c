@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * A step as CUDA graphs. Every launch between begin and end is compared with
+ * what the last step of the same shape key launched. Launches are equal exactly
+ * when kernel, grid and the bytes of the parameters are: ids, positions and page
+ * tables are read from device buffers, so they are.
+ *
+ * What is no launch (an upload of masks, a download) cuts the step into
+ * segments. The first step of a key runs eagerly, which also takes all scratch;
+ * the second one captures a graph a segment; later ones compare, and when a
+ * segment's last launch has come the graph is launched, at once: a host that
+ * submits early overlaps. Where a launch differs, what was held back of the
+ * segment is launched as it was recorded, the rest of the step runs eagerly, and
+ * the key begins anew.
+ */
+
+#include "kernels/cuda/gpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define MAX_KEYS 64 /* shapes kept; the least recently used one goes */
+
+enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL };
+
+struct call {
+    enum call_kind kind;
+    const void *fn; /* launch; else the source */
+    void *to;       /* copy, fill */
+    struct rt_grid grid;
+    unsigned threads;
+    int byte;
+    size_t smem, n; /* n: bytes of args, or of the copy */
+    size_t args;    /* offset in the key's blob */
+};
+
+struct segment {
+    int end; /* calls [end of the previous one, end) */
+    struct rt_graph *graph;
+};
+
+struct key {
+    uint64_t shape, used;
+    struct call *call;
+    char *blob;
+    struct segment *segment;
+    size_t n_blob, max_blob;
+    int n_calls, max_calls, n_segments, max_segments;
+    bool complete; /* recorded to the end once */
+};
+
+enum mode { OUTSIDE, EAGER, CAPTURE, REPLAY };
+
+struct gpu_step {
+    bool graphs;
+    enum mode mode;
+    bool capturing; /* a segment of a CAPTURE is open */
+    struct key key[MAX_KEYS];
+    struct key *at;
+    int i_call, i_segment; /* REPLAY: how far */
+    int held;              /* REPLAY: first call not launched yet */
+    uint64_t clock;
+    uint64_t replayed, captured, eager; /* launches of this step */
+};
+
+/* ---- recording ---- */
+
+/* Room for one element more. */
+static int grow(void **p, int n, int *max, size_t size)
+{
+    void *more;
+
+    if (n < *max) {
+        return 0;
+    }
+    more = realloc(*p, size * (size_t)(*max * 2 + 64));
+    if (more == NULL) {
+        return -ENOMEM;
+    }
+    *p = more;
+    *max = *max * 2 + 64;
+    return 0;
+}
+
+static int record(struct key *k, const struct call *c, const void *args)
+{
+    size_t n = c->kind == CALL_LAUNCH ? c->n : 0;
+    int r = grow((void **)&k->call, k->n_calls, &k->max_calls, sizeof(*k->call));
+
+    if (r < 0) {
+        return r;
+    }
+    if (k->n_blob + n > k->max_blob) {
+        size_t max = k->max_blob * 2 + n + 4096;
+        char *more = realloc(k->blob, max);
+
+        if (more == NULL) {
+            return -ENOMEM;
+        }
+        k->blob = more;
+        k->max_blob = max;
+    }
+    k->call[k->n_calls] = *c;
+    k->call[k->n_calls].args = k->n_blob;
+    if (n > 0) {
+        memcpy(k->blob + k->n_blob, args, n);
+    }
+    k->n_blob = (k->n_blob + n + 15) / 16 * 16;
+    k->n_calls++;
+    return 0;
+}
+
+static int end_segment(struct key *k, struct rt_graph *graph)
+{
+    int r = grow((void **)&k->segment, k->n_segments, &k->max_segments, sizeof(*k->segment));
+
+    if (r == 0) {
+        k->segment[k->n_segments].end = k->n_calls;
+        k->segment[k->n_segments++].graph = graph;
+    }
+    return r;
+}
+
+static void clear(struct gpu *g, struct key *k)
+{
+    for (int i = 0; i < k->n_segments; i++) {
+        rt_graph_free(g->rt, k->segment[i].graph);
+    }
+    k->n_calls = k->n_segments = 0;
+    k->n_blob = 0;
+    k->complete = false;
+}
+
+static struct key *key_of(struct gpu *g, uint64_t shape)
+{
+    struct gpu_step *s = g->step;
+    struct key *oldest = &s->key[0];
+
+    for (int i = 0; i < MAX_KEYS; i++) {
+        if (s->key[i].used != 0 && s->key[i].shape == shape) {
+            return &s->key[i];
+        }
+        if (s->key[i].used < oldest->used) {
+            oldest = &s->key[i];
+        }
+    }
+    clear(g, oldest);
+    oldest->shape = shape;
+    return oldest;
+}
+
+/* ---- running ---- */
+
+static int run(struct gpu *g, const struct call *c, const void *args)
+{
+    switch (c->kind) {
+    case CALL_LAUNCH:
+        return rt_launch(g->rt, RT_MAIN, c->fn, c->grid, c->threads, c->smem, args, c->n);
+    case CALL_COPY:
+        return rt_copy(g->rt, RT_MAIN, RT_ON_DEVICE, c->to, c->fn, c->n);
+    case CALL_FILL:
+        return rt_fill(g->rt, RT_MAIN, c->to, c->byte, c->n);
+    }
+    return -EINVAL;
+}
+
+/* REPLAY met something new: launches what was held back, and goes eager. */
+static int fall_back(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+    int r = 0;
+
+    for (; r == 0 && s->held < s->i_call; s->held++) {
+        r = run(g, &s->at->call[s->held], s->at->blob + s->at->call[s->held].args);
+        s->eager++;
+    }
+    s->mode = EAGER;
+    clear(g, s->at);
+    s->at = NULL;
+    return r;
+}
+
+static bool same(const struct key *k, int i, const struct call *c, const void *args)
+{
+    const struct call *o = &k->call[i];
+
+    return i < k->n_calls && o->kind == c->kind && o->fn == c->fn && o->to == c->to &&
+           o->byte == c->byte && o->n == c->n && o->smem == c->smem && o->threads == c->threads &&
+           o->grid.x == c->grid.x && o->grid.y == c->grid.y && o->grid.z == c->grid.z &&
+           (c->kind != CALL_LAUNCH || memcmp(k->blob + o->args, args, c->n) == 0);
+}
+
+static int replay(struct gpu *g, const struct call *c, const void *args)
+{
+    struct gpu_step *s = g->step;
+    int r;
+
+    if (s->i_segment >= s->at->n_segments || s->i_call >= s->at->segment[s->i_segment].end ||
+        !same(s->at, s->i_call, c, args)) {
+        r = fall_back(g);
+        s->eager++;
+        return r < 0 ? r : run(g, c, args);
+    }
+    s->i_call++;
+    if (s->i_call < s->at->segment[s->i_segment].end) {
+        return 0;
+    }
+    s->replayed += (uint64_t)(s->i_call - s->held);
+    s->held = s->i_call;
+    return rt_graph_launch(g->rt, s->at->segment[s->i_segment++].graph);
+}
+
+static int capture_begin(struct gpu *g)
+{
+    int r = rt_capture_begin(g->rt);
+
+    g->step->capturing = r == 0;
+    return r;
+}
+
+static int capture_end(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+    struct rt_graph *graph;
+    int r = rt_capture_end(g->rt, &graph);
+
+    s->capturing = false;
+    if (r < 0) {
+        return r;
+    }
+    r = end_segment(s->at, graph);
+    if (r < 0) {
+        rt_graph_free(g->rt, graph);
+        return r;
+    }
+    return rt_graph_launch(g->rt, graph);
+}
+
+static int call(struct gpu *g, const struct call *c, const void *args)
+{
+    struct gpu_step *s = g->step;
+    int r = gpu_after_load(g);
+
+    switch (s->mode) {
+    case REPLAY:
+        return replay(g, c, args);
+    case CAPTURE:
+        if (!s->capturing) {
+            r = capture_begin(g);
+        }
+        if (r == 0) {
+            r = record(s->at, c, args);
+        }
+        s->captured++;
+        break;
+    case EAGER:
+    case OUTSIDE:
+        s->eager++;
+        break;
+    }
+    return r < 0 ? r : run(g, c, args);
+}
+
+int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned threads, size_t smem,
+               const void *args, size_t n)
+{
+    struct call c;
+
+    memset(&c, 0, sizeof(c));
+    c.kind = CALL_LAUNCH;
+    c.fn = fn;
+    c.grid = grid;
+    c.threads = threads;
+    c.smem = smem;
+    c.n = n;
+    return gpu_fail(k, call(gpu_of(k), &c, args));
+}
+
+int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n)
+{
+    struct call c;
+
+    memset(&c, 0, sizeof(c));
+    c.kind = CALL_COPY;
+    c.to = to;
+    c.fn = from;
+    c.n = n;
+    return n == 0 ? 0 : gpu_fail(k, call(gpu_of(k), &c, NULL));
+}
+
+int gpu_fill_call(struct kern *k, void *to, int byte, size_t n)
+{
+    struct call c;
+
+    memset(&c, 0, sizeof(c));
+    c.kind = CALL_FILL;
+    c.to = to;
+    c.byte = byte;
+    c.n = n;
+    return n == 0 ? 0 : gpu_fail(k, call(gpu_of(k), &c, NULL));
+}
+
+/* ---- steps ---- */
+
+int gpu_step_flush(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+
+    if (s == NULL) {
+        return 0;
+    }
+    if (s->mode == CAPTURE && s->capturing) {
+        return capture_end(g);
+    }
+    if (s->mode == REPLAY && s->held < s->i_call) {
+        return fall_back(g);
+    }
+    return 0;
+}
+
+int gpu_step_begin(struct gpu *g, uint64_t shape_key)
+{
+    struct gpu_step *s = g->step;
+
+    s->mode = EAGER;
+    s->at = NULL;
+    s->eager = s->captured = s->replayed = 0;
+    s->i_call = s->i_segment = s->held = 0;
+    if (!s->graphs || shape_key == 0) {
+        return 0;
+    }
+    s->at = key_of(g, shape_key);
+    if (s->at->used == 0) {
+        s->mode = EAGER;
+    } else if (s->at->complete) {
+        s->mode = REPLAY;
+    } else {
+        clear(g, s->at);
+        s->mode = CAPTURE;
+    }
+    s->at->used = ++s->clock;
+    return 0;
+}
+
+int gpu_step_end(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+    int r = gpu_step_flush(g);
+
+    if (s->mode == CAPTURE && r == 0) {
+        s->at->complete = true;
+    } else if (s->mode == REPLAY && s->i_segment < s->at->n_segments) {
+        /* Shorter than the recorded one: what ran was the same so far, but the
+         * rest is not to be expected again. */
+        clear(g, s->at);
+    }
+    g->base.stats.launches += s->eager + s->captured;
+    g->base.stats.graph_launches += s->replayed;
+    s->mode = OUTSIDE;
+    s->at = NULL;
+    return r;
+}
+
+int gpu_step_new(struct gpu *g, bool graphs)
+{
+    g->step = calloc(1, sizeof(*g->step));
+    if (g->step == NULL) {
+        return -ENOMEM;
+    }
+    g->step->graphs = graphs;
+    return 0;
+}
+
+void gpu_step_free(struct gpu *g)
+{
+    for (int i = 0; g->step != NULL && i < MAX_KEYS; i++) {
+        clear(g, &g->step->key[i]);
+        free(g->step->key[i].call);
+        free(g->step->key[i].blob);
+        free(g->step->key[i].segment);
+    }
+    free(g->step);
+}

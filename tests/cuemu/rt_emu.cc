@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * kernels/cuda/rt.h over the emulator: device memory is host memory that cuemu
+ * knows, copies and kernels run at once, a graph is the list of what was
+ * launched while it was recorded. STEPD_CUEMU in the environment asks for a
+ * schedule, as in "policy=2 cp=1 seed=3".
+ */
+
+#include "kernels/cuda/rt.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <vector>
+
+#include "tests/cuemu/cuemu_priv.h"
+
+struct rt {
+    bool capturing;
+    std::vector<std::function<void(void)>> recorded;
+};
+struct rt_event {
+    bool recorded;
+};
+struct rt_graph {
+    std::vector<std::function<void(void)>> calls;
+};
+
+static int option(const char *name, int fallback)
+{
+    const char *env = getenv("STEPD_CUEMU");
+    const char *at = env != nullptr ? strstr(env, name) : nullptr;
+
+    return at != nullptr ? atoi(at + strlen(name)) : fallback;
+}
+
+int rt_open(struct rt **ret, int device, char *why, size_t n)
+{
+    (void)device;
+    if (option("absent=", 0) != 0) {
+        snprintf(why, n, "the emulator was told to have no device");
+        return -ENODEV;
+    }
+    cuemu_opt.ftz = getenv("STEPD_CUEMU_FTZ") != nullptr;
+    cuemu_opt.policy = option("policy=", cuemu_opt.policy);
+    cuemu_opt.cp = option("cp=", cuemu_opt.cp);
+    cuemu_opt.seed = (uint64_t)option("seed=", (int)cuemu_opt.seed);
+    *ret = new (std::nothrow) struct rt();
+    return *ret == nullptr ? -ENOMEM : 0;
+}
+
+/* Where kernels did what they must not, nothing that uses them passes. */
+void rt_close(struct rt *rt)
+{
+    if (getenv("STEPD_CUEMU_VERBOSE") != nullptr) {
+        printf("cuemu: %s, %llu launches, %llu threads, %llu mma, %llu "
+               "cp.async, %llu reports\n",
+               cuemu_race ? "with access checks" : "plain",
+               (unsigned long long)cuemu_stat.launches,
+               (unsigned long long)cuemu_stat.threads,
+               (unsigned long long)cuemu_stat.mma,
+               (unsigned long long)cuemu_stat.cp_async,
+               (unsigned long long)cuemu_stat.errors);
+    }
+    if (cuemu_stat.errors != 0) {
+        fprintf(stderr, "cuemu: %llu reports\n",
+                (unsigned long long)cuemu_stat.errors);
+        abort();
+    }
+    delete rt;
+}
+
+const char *rt_error(const struct rt *rt)
+{
+    (void)rt;
+    return "the emulator failed";
+}
+
+int rt_info(struct rt *rt, struct rt_info *ret)
+{
+    (void)rt;
+    memset(ret, 0, sizeof(*ret));
+    snprintf(ret->name, sizeof(ret->name), "emulated, policy %d, cp %d",
+             cuemu_opt.policy, cuemu_opt.cp);
+    ret->capability = 80;
+    ret->n_sm = 4;
+    ret->mem_total = ret->mem_free = (size_t)2 << 30;
+    ret->smem_block = cuemu_opt.smem_limit;
+    return 0;
+}
+
+int rt_alloc(struct rt *rt, size_t n, void **ret)
+{
+    void *p = cuemu_malloc(n);
+
+    (void)rt;
+    if (p == nullptr) {
+        return -ENOMEM;
+    }
+    memset(p, 0xff, n); /* as a device: whatever; here NaN */
+    *ret = p;
+    return 0;
+}
+
+void rt_free(struct rt *rt, void *p)
+{
+    (void)rt;
+    if (p != nullptr) {
+        cuemu_free(p);
+    }
+}
+
+int rt_host_alloc(struct rt *rt, size_t n, void **ret)
+{
+    (void)rt;
+    *ret = malloc(n);
+    return *ret == nullptr ? -ENOMEM : 0;
+}
+
+void rt_host_free(struct rt *rt, void *p)
+{
+    (void)rt;
+    free(p);
+}
+
+/* Runs a call, or records it. */
+static int submit(struct rt *rt, enum rt_stream s,
+                  std::function<void(void)> call)
+{
+    if (s == RT_MAIN && rt->capturing) {
+        rt->recorded.push_back(call);
+    } else {
+        call();
+    }
+    return 0;
+}
+
+int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
+            const void *from, size_t n)
+{
+    (void)kind;
+    return submit(rt, s, [=] { memmove(to, from, n); });
+}
+
+int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n)
+{
+    return submit(rt, s, [=] { memset(to, byte, n); });
+}
+
+int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
+              struct rt_grid grid, unsigned threads, size_t smem,
+              const void *args, size_t n)
+{
+    std::vector<char> copy((const char *)args, (const char *)args + n);
+
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 ||
+        threads > 1024 || grid.y > 65535 || grid.z > 65535 || n > 4096) {
+        fprintf(stderr, "cuemu: a launch that a device would refuse\n");
+        return -EINVAL;
+    }
+    return submit(rt, s, [=] {
+        cuemu_launch({grid.x, grid.y, grid.z}, {threads, 1, 1}, smem,
+                     (void (*)(const void *))fn, copy.data(), n);
+    });
+}
+
+int rt_sync(struct rt *rt, enum rt_stream s)
+{
+    (void)s;
+    if (s == RT_MAIN && rt->capturing) {
+        fprintf(stderr, "cuemu: a wait inside of a capture\n");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int rt_event_new(struct rt *rt, struct rt_event **ret)
+{
+    (void)rt;
+    *ret = new (std::nothrow) struct rt_event();
+    return *ret == nullptr ? -ENOMEM : 0;
+}
+
+void rt_event_free(struct rt *rt, struct rt_event *e)
+{
+    (void)rt;
+    delete e;
+}
+
+int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
+{
+    (void)rt;
+    (void)s;
+    e->recorded = true;
+    return 0;
+}
+
+int rt_event_sync(struct rt *rt, struct rt_event *e)
+{
+    (void)rt;
+    return e->recorded ? 0 : -EINVAL;
+}
+
+int rt_capture_begin(struct rt *rt)
+{
+    if (rt->capturing) {
+        return -EINVAL;
+    }
+    rt->capturing = true;
+    rt->recorded.clear();
+    return 0;
+}
+
+int rt_capture_end(struct rt *rt, struct rt_graph **ret)
+{
+    struct rt_graph *g = new (std::nothrow) struct rt_graph();
+
+    rt->capturing = false;
+    if (g == nullptr) {
+        return -ENOMEM;
+    }
+    g->calls.swap(rt->recorded);
+    *ret = g;
+    return 0;
+}
+
+int rt_graph_launch(struct rt *rt, struct rt_graph *g)
+{
+    (void)rt;
+    for (auto &call : g->calls) {
+        call();
+    }
+    return 0;
+}
+
+void rt_graph_free(struct rt *rt, struct rt_graph *g)
+{
+    (void)rt;
+    delete g;
+}

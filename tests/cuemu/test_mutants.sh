@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# The test of the tests: every defect of mutants.txt, seeded one at a time into
+# the kernels, must be noticed over the race build. Part of make check-cuemu.
+
+# shellcheck source=tests/cuemu/functions.sh
+. "$(dirname "$0")/functions.sh"
+
+if [ -z "${TEST_CUEMU_ALL-}" ]; then
+    echo "SKIP: builds the kernels dozens of times: make check-cuemu"
+    exit 77
+fi
+
+# A mutant that stays in a loop is noticed too: by the time limit.
+limit=300
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+mkdir -p "$tmp/src/kernels" "$tmp/so"
+flags=(-std=c++17 -g -fPIC -fvisibility=hidden -ffp-contract=off
+    -fno-strict-aliasing -w -D_GNU_SOURCE "-I$tmp/src" "-I$top")
+race=(-O1 -fno-tree-vectorize -fsanitize=thread
+    --param tsan-instrument-func-entry-exit=0
+    -include "$top/tests/cuemu/cuemu.h")
+
+# The emulator and the host's half, once.
+for f in "$top"/tests/cuemu/*.cc; do
+    g++ "${flags[@]}" -O2 -c "$f" -o "$tmp/$(basename "$f").o" &
+done
+for f in gpu graph ring weight plugin; do
+    gcc -std=c17 -g -fPIC -fvisibility=hidden -O1 -w -D_GNU_SOURCE "-I$top" \
+        -DGPU_BACKEND_NAME='"cuda-emulated"' -DGPU_LOAD_PIECE=65536 \
+        -c "$top/kernels/cuda/$f.c" -o "$tmp/$f.c.o"
+done
+gcc -std=c17 -g -fPIC -O1 -D_GNU_SOURCE "-I$top" -c "$top/kernels/planes.c" \
+    -o "$tmp/planes.c.o"
+wait
+
+# kernel NAME: its object, from the sources in $tmp/src.
+kernel()
+{
+    g++ "${flags[@]}" "${race[@]}" -x c++ \
+        -c "$tmp/src/kernels/cuda/$1.cu" -o "$tmp/$1.k.o"
+}
+
+fresh()
+{
+    rm -rf "$tmp/src/kernels/cuda"
+    cp -r "$top/kernels/cuda" "$tmp/src/kernels"
+    chmod -R u+w "$tmp/src"
+}
+
+# Which kernels a program needs rebuilt when a header changes.
+users()
+{
+    case $1 in
+    *.cu) basename "$1" .cu ;;
+    *) case $2 in gpu) echo attn ;; *) echo "$2" ;; esac ;;
+    esac
+}
+
+link()
+{
+    g++ -shared -o "$tmp/so/stepd-cuda-emulated.so" "$tmp"/*.o
+}
+
+run()
+{
+    KT_SCHEDULES=1 STEPD_PLUGIN_DIR=$tmp/so KT_BACKEND=cuda-emulated \
+        timeout "$limit" "$build/tests/kernels/test_$1" >"$tmp/out" 2>&1
+}
+
+fresh
+for f in "$top"/kernels/cuda/*.cu; do
+    kernel "$(basename "$f" .cu)" &
+    [ "$(jobs -r | wc -l)" -lt "$(nproc)" ] || wait -n
+done
+wait
+link
+status=0
+# Unchanged, the build must pass what is quick, or every mutant would "fail".
+for p in norm accept; do
+    run "$p" || { tail -n 20 "$tmp/out"; echo "the build itself fails"; exit 1; }
+done
+
+n=0
+caught=0
+while IFS= read -r line; do
+    [[ $line == \#* || -z $line ]] && continue
+    n=$((n + 1))
+    fresh
+    # The bars that stand in the texts are written \|.
+    if ! program=$("$PYTHON3" - "$tmp/src/kernels/cuda" "$line" <<'END'
+import re, sys
+where, line = sys.argv[1:]
+name, program, old, new = [
+    part.replace('\\|', '|').replace('\\n', '\n')
+    for part in re.split(r'(?<!\\)\|', line.replace('||', '\\|\\|'))]
+text = open(where + '/' + name).read()
+if old not in text:
+    sys.exit(name + ' does not hold: ' + old)
+open(where + '/' + name, 'w').write(text.replace(old, new, 1))
+print(name, program)
+END
+    ); then
+        status=1
+        continue
+    fi
+    read -r file program <<<"$program"
+    mapfile -t rebuilt < <(users "$file" "$program")
+    for k in "${rebuilt[@]}"; do
+        if ! kernel "$k"; then
+            echo "does not compile: $line"
+            status=1
+            continue 2
+        fi
+    done
+    link
+    if run "$program"; then
+        echo "NOT NOTICED: $line"
+        status=1
+    else
+        caught=$((caught + 1))
+    fi
+    fresh
+    for k in "${rebuilt[@]}"; do
+        mv "$tmp/$k.k.o" "$tmp/$k.mutant"
+    done
+    # Put the right object back only when another kernel is next.
+    for k in "${rebuilt[@]}"; do
+        kernel "$k"
+        rm "$tmp/$k.mutant"
+    done
+done <"$top/tests/cuemu/mutants.txt"
+echo "$caught defects noticed, of $n in the list"
+[ "$caught" -gt 0 ] || status=1
+exit "$status"

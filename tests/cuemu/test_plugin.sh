@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# What a plugin says where it cannot run: none installed, no plugin at all, one of
+# another interface, an emulated device that is absent; and, where CUDA was built,
+# no driver or the toolkit's stub. And that auto goes on with the CPU.
+
+# shellcheck source=tests/cuemu/functions.sh
+. "$(dirname "$0")/functions.sh"
+
+probe=$build/tests/cuemu/open_backend
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# says NAME DIR WORDS [ENV...]: opening must fail, with these words.
+says()
+{
+    local name=$1 dir=$2 words=$3 out
+
+    shift 3
+    if out=$(env "$@" STEPD_PLUGIN_DIR="$dir" "$probe" "$name" 2>&1); then
+        echo "$name in $dir opened: $out"
+        status=1
+    elif [[ $out != *"$words"* ]]; then
+        echo "$name in $dir says \"$out\", not \"$words\""
+        status=1
+    fi
+}
+
+says cuda "$tmp" 'not installed' A=
+says nonsense "$tmp" 'stepd-nonsense.so: not installed' A=
+echo text >"$tmp/stepd-text.so"
+says text "$tmp" 'file too short' A=
+cp "$build/tests/cuemu/bad/stepd-old.so" "$build/tests/cuemu/bad/stepd-none.so" \
+    "$tmp"
+says old "$tmp" 'built for another stepd: interface 4294967295' A=
+says none "$tmp" 'lacks kern_plugin' A=
+says cuda-emulated "$cuemu/plain" 'told to have no device' STEPD_CUEMU=absent=1
+
+out=$(STEPD_PLUGIN_DIR=$cuemu/plain "$probe" cuda-emulated)
+[[ $out == 'cuda-emulated: emulated'* ]] || { echo "$out"; status=1; }
+out=$(STEPD_PLUGIN_DIR=$tmp "$probe" auto)
+[[ $out == cpu* && $out == *'cuda: '*'not installed'* ]] ||
+    { echo "auto: $out"; status=1; }
+
+plugin=$build/kernels/cuda/stepd-cuda.so
+if [ -e "$plugin" ]; then
+    if ldd "$plugin" | grep -E 'stdc\+\+|libgcc_s|libcuda\.'; then
+        echo "above: what the plugin must not need"
+        status=1
+    fi
+    exported=$(nm -D --defined-only "$plugin" | awk '$2 != "A" { print $3 }')
+    [ "$exported" = kern_plugin ] || { echo "exports: $exported"; status=1; }
+    if ! [ -e /dev/nvidiactl ]; then
+        says cuda "$build/kernels/cuda" 'driver' A=
+        out=$(STEPD_PLUGIN_DIR=$build/kernels/cuda "$probe" auto)
+        [[ $out == cpu*'driver'* ]] || { echo "auto: $out"; status=1; }
+        stubs=$(find -L "$(dirname "$(command -v nvcc ||
+            echo /usr/local/cuda/bin/nvcc)")/.." -path '*stubs/libcuda.so' \
+            2>/dev/null | head -n 1 || :)
+        if [ -n "$stubs" ]; then
+            ln -s "$stubs" "$tmp/libcuda.so.1"
+            says cuda "$build/kernels/cuda" 'stub' LD_LIBRARY_PATH="$tmp"
+        fi
+    fi
+fi
+exit "$status"

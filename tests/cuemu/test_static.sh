@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# What can be said of the kernels without a GPU, where nvcc is: warnings, spills
+# and local memory are errors of the build already (kernels/local.mk); here the
+# registers of registers.txt, no flushed subnormals, no double precision but in
+# the sampler, the tensor instructions that there must be, and the operands of
+# every asm wrapper.
+
+set -euo pipefail
+
+top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
+build=$(cd "${builddir:-.}" && pwd)
+
+if [ ! -e "$build/kernels/cuda/stepd-cuda.so" ]; then
+    echo "SKIP: the CUDA backend is not part of this build"
+    exit 77
+fi
+nvcc=$(sed -n 's/^NVCC = //p' "$build/Makefile")
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# shellcheck disable=SC2054 # commas of -Xcompiler
+flags=(-std=c++17 -O3 -fmad=false "-I$top" -arch=sm_90a -Xptxas -v
+    -Xcompiler -fno-threadsafe-statics,-fno-exceptions,-fno-rtti)
+
+# compile NAME: PTX and what ptxas says.
+compile()
+{
+    "$nvcc" "${flags[@]}" --keep --keep-dir "$tmp" -cubin \
+        "$top/kernels/cuda/$1.cu" -o "$tmp/$1.cubin" 2>"$tmp/$1.said"
+}
+for f in "$top"/kernels/cuda/*.cu; do
+    compile "$(basename "$f" .cu)" &
+    [ "$(jobs -r | wc -l)" -lt "$(nproc)" ] || wait -n
+done
+wait
+
+# Registers: the table names each kernel once, as ptxas does.
+cat "$tmp"/*.said | awk '
+    /Compiling entry function/ { split($0, q, "\047"); name = q[2] }
+    /Used [0-9]+ registers/ {
+        match($0, /Used [0-9]+/)
+        print name, substr($0, RSTART + 5, RLENGTH - 5)
+    }' | sort >"$tmp/registers"
+if ! awk '
+    NR == FNR { if ($1 !~ /^#/) { limit[$1] = $2; threads[$1] = $3 } ; next }
+    !($1 in limit) { print $1 " is not in registers.txt"; bad = 1; next }
+    $2 > limit[$1] { print $1 ": " $2 " registers, allowed " limit[$1]; bad = 1 }
+    { seen[$1] = 1
+      if (int(($2 + 7) / 8) * 8 * threads[$1] > 65536) {
+          print $1 " does not fit an SM"; bad = 1 } }
+    END {
+        for (k in limit) if (!(k in seen)) { print k " is no kernel"; bad = 1 }
+        exit bad
+    }' "$top/tests/cuemu/registers.txt" "$tmp/registers"; then
+    status=1
+fi
+
+# count WORD NAME: lines of the PTX with it.
+count()
+{
+    grep -cE "$1" "$tmp/$2.ptx" || :
+}
+for f in "$tmp"/*.ptx; do
+    name=$(basename "$f" .ptx)
+    # expf of the toolkit holds one, on an argument that cannot be subnormal
+    if grep '\.ftz' "$f" | grep -v 'ex2\.approx\.ftz'; then
+        echo "$name: subnormals flushed"
+        status=1
+    fi
+    [ "$(count '\.local' "$name")" -eq 0 ] ||
+        { echo "$name: local memory"; status=1; }
+    [ "$name" = sample ] || [ "$(count '\.f64' "$name")" -eq 0 ] ||
+        { echo "$name: double precision"; status=1; }
+done
+# attn: a page's scores 64 mma, its values 64, in each of two kernels; a warp of a
+# tile kernel 2 x 4 x 4 x 2 a group of columns, four formats, one kernel.
+while read -r name word want; do
+    got=$(count "$word" "$name")
+    [ "$got" -eq "$want" ] ||
+        { echo "$name: $got of $word, not $want"; status=1; }
+done <<'END'
+attn mma\.sync 256
+attn ldmatrix 64
+END
+for name in linear expert; do
+    [ "$(count 'mma\.sync' "$name")" -ge 200 ] ||
+        { echo "$name: too few mma.sync"; status=1; }
+    [ "$(count 'cp\.async\.cg' "$name")" -ge 16 ] ||
+        { echo "$name: too few cp.async"; status=1; }
+    [ "$(count 'v4\.u32|v4\.b32' "$name")" -ge 32 ] ||
+        { echo "$name: too few 16-byte accesses"; status=1; }
+done
+
+"$nvcc" -std=c++17 -O3 -fmad=false "-I$top" -arch=sm_80 -ptx \
+    "$top/tests/cuemu/probe.cu" -o "$tmp/probe.ptx"
+"${PYTHON3:-python3}" "$top/tests/cuemu/check_probe.py" "$tmp/probe.ptx" ||
+    status=1
+# The probe notices an operand in the wrong place.
+sed -E 's/(mma\.sync[^{]*\{%f[0-9]+),(%f[0-9]+)/\1_/; s/_/,/' "$tmp/probe.ptx" |
+    sed -E '/mma\.sync/ s/\{(%f[0-9]+),[ ]*(%f[0-9]+)/{\2,\1/' >"$tmp/bad.ptx"
+if "${PYTHON3:-python3}" "$top/tests/cuemu/check_probe.py" "$tmp/bad.ptx" \
+    >/dev/null; then
+    echo "swapped operands were not noticed"
+    status=1
+fi
+exit "$status"

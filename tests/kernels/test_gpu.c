@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * What the CUDA backend has and the others lack: attention cut into splits,
+ * equal to the bit whether splits are blocks or not; steps recorded as graphs
+ * and replayed; a budget of device memory. Runs with KT_BACKEND=cuda-emulated
+ * or cuda (tests/cuemu/test_ops.sh), else skips.
+ */
+#include <errno.h>
+
+#include "kernels/quant.h"
+#include "tests/kernels/kx.h"
+
+#define D KERN_HEAD_DIM
+
+static void each(void (*fn)(const struct kt_backend *b))
+{
+    int n = 0;
+
+    for (int i = 0; i < kt_n_backends(); i++) {
+        if (kt_is_gpu(kt_backend(i))) {
+            fn(kt_backend(i));
+            n++;
+        }
+    }
+    if (n == 0) {
+        test_skip("REQUIRE_GPU", "KT_BACKEND names no GPU backend, or it does "
+                                 "not open");
+    }
+}
+
+/* ---- attention over several splits ---- */
+
+enum { PAGES = 21, LEN = 1300, HEADS = 6, KV = 2 };
+
+/* Row i is slot LEN - n + i of the one sequence, whose table begins at page
+ * `first`. */
+static void attend(struct kt *t, int n, int window, int first, uint16_t *out)
+{
+    size_t page = (size_t)KV * KERN_PAGE_TOK * D * 2, n_q = (size_t)n * HEADS;
+    uint16_t *pages = malloc(page * 2 * PAGES);
+    uint16_t *q = malloc((size_t)LEN * HEADS * D * 2);
+    int32_t *slot = malloc(sizeof(*slot) * (size_t)n * 2), table[PAGES];
+    int32_t low = first * KERN_PAGE_TOK;
+    struct kern_attn_args a = {.n_head = HEADS, .window = window};
+
+    kt_fill_bf16(pages, page * PAGES, 3);
+    /* what nobody has written yet */
+    for (int s = LEN % KERN_PAGE_TOK; s < KERN_PAGE_TOK; s++) {
+        for (int h = 0; h < 2 * KV; h++) {
+            memset(pages + page * 20 + (size_t)(h * KERN_PAGE_TOK + s) * D,
+                   0xff, D * 2);
+        }
+    }
+    kt_fill_bf16(q, (size_t)LEN * HEADS * D, 4);
+    for (int i = 0; i < n; i++) {
+        slot[i] = LEN - n + i;
+        slot[n + i] = 0;
+    }
+    for (int i = 0; i < PAGES; i++) {
+        table[i] = i + first < PAGES ? i + first : -1;
+    }
+    a.rows = kt_rows(t, n, n);
+    a.at.slot = kt_put(t, slot, sizeof(*slot) * (size_t)n);
+    a.at.seq = kt_put(t, slot + n, sizeof(*slot) * (size_t)n);
+    a.at.table = kt_put(t, table, sizeof(table));
+    a.at.first_page = kt_put(t, &first, sizeof(first));
+    a.at.low = kt_put(t, &low, sizeof(low));
+    a.at.n_seq = 1;
+    a.at.max_pages = PAGES;
+    a.kv.dtype = KERN_BF16;
+    a.kv.n_pages = PAGES;
+    a.kv.n_kv_head = KV;
+    a.kv.bytes_per_token = (size_t)KV * D * 4;
+    a.kv.page_bytes = page * 2;
+    a.kv.pages = kt_put(t, pages, page * 2 * PAGES);
+    a.q = kt_put(t, q + (size_t)(LEN - n) * HEADS * D, n_q * D * 2);
+    a.out = kt_put(t, NULL, n_q * D * 2);
+    kt_ok(t, kern_attn(t->k, &a));
+    /* again: counters between blocks must be as they were */
+    kt_ok(t, kern_attn(t->k, &a));
+    kt_get(t, out, a.out, n_q * D * 2);
+    free(pages);
+    free(q);
+    free(slot);
+}
+
+static void splits(const struct kt_backend *b)
+{
+    static const struct {
+        int window, first;
+    } cases[] = {{0, 0}, {600, 5}, {0, 7}};
+    enum { MANY = 70, ONE = HEADS * D };
+    static uint16_t few[3 * ONE], many[MANY * ONE], want[3 * ONE];
+    float x[3 * ONE], g[3 * ONE];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kt *t = kt_open(b), *ref = kt_open(&kt_ref);
+
+        attend(t, 3, cases[i].window, cases[i].first, few);
+        attend(t, MANY, cases[i].window, cases[i].first, many);
+        attend(ref, 3, cases[i].window, cases[i].first, want);
+        for (int j = 0; j < 3 * ONE; j++) {
+            x[j] = quant_bf16_to_f32(few[j]);
+            g[j] = quant_bf16_to_f32(want[j]);
+        }
+        assert_tensor_near(t->name, x, g, 3 * ONE, 4e-3, 1e-2);
+        kx_same("few rows and many", (const uint8_t *)few,
+                (const uint8_t *)(many + (MANY - 3) * ONE), sizeof(few));
+        kt_close(t);
+        kt_close(ref);
+    }
+}
+
+static void test_splits_add_as_one_block_does(void **state)
+{
+    (void)state;
+    each(splits);
+}
+
+/* ---- steps ---- */
+
+enum { ROWS = 3, WIDTH = 64 };
+
+struct step {
+    struct kern_rows rows;
+    struct kern_ptr x, delta, out, src, picked;
+    const struct kern_weight *w;
+};
+
+static struct step step_make(struct kt *t)
+{
+    struct step s;
+
+    s.rows = kt_rows(t, ROWS, ROWS);
+    s.x = kt_put(t, NULL, ROWS * WIDTH * 4);
+    s.delta = kt_put(t, NULL, ROWS * WIDTH * 4);
+    s.out = kt_put(t, NULL, ROWS * WIDTH * 4);
+    s.src = kt_put(t, NULL, ROWS * 4);
+    s.picked = kt_put(t, NULL, ROWS * WIDTH * 4);
+    s.w = kt_weight(t, KERN_F32, 0, 1, WIDTH, 2);
+    return s;
+}
+
+/* Uploads, two ops, an upload in the middle, a third op; `wide` launches
+ * another shape under the same key. */
+static void step_run(struct kt *t, const struct step *s, int i, bool wide,
+                     float *ret)
+{
+    float x[ROWS * WIDTH], d[ROWS * WIDTH];
+    int32_t src[ROWS] = {i % ROWS, 0, (i + 1) % ROWS};
+    struct kern_norm_args n = {.rows = s->rows, .width = WIDTH, .eps = 1e-5f};
+    struct kern_gather_args g = {.rows = s->rows, .width = WIDTH};
+
+    kt_fill_f32(x, ROWS * WIDTH, (uint64_t)i);
+    kt_fill_f32(d, ROWS * WIDTH, (uint64_t)i + 100);
+    kt_ok(t, kern_begin(t->k, 77));
+    kt_ok(t, kern_upload(t->k, s->x, x, sizeof(x)));
+    kt_ok(t, kern_upload(t->k, s->delta, d, sizeof(d)));
+    n.x = s->x;
+    n.delta = s->delta;
+    n.out_f32 = s->out;
+    n.w = s->w;
+    n.eps = wide ? 1e-3f : 1e-5f;
+    kt_ok(t, kern_norm(t->k, &n));
+    kt_ok(t, kern_copy(t->k, s->delta, s->out, ROWS * WIDTH * 4));
+    kt_ok(t, kern_upload(t->k, s->src, src, sizeof(src)));
+    g.x = s->delta;
+    g.src = s->src;
+    g.out = s->picked;
+    kt_ok(t, kern_gather(t->k, &g));
+    kt_ok(t, kern_end(t->k));
+    kt_get(t, ret, s->picked, ROWS * WIDTH * 4);
+}
+
+static void graphs(const struct kt_backend *b)
+{
+    struct kt *t = kt_open(b), *ref = kt_open(&kt_ref);
+    struct step s = step_make(t), want_s = step_make(ref);
+    float got[ROWS * WIDTH], want[ROWS * WIDTH];
+
+    for (int i = 0; i < 9; i++) {
+        bool wide = i == 5; /* once, in the middle of replays */
+        uint64_t replays = t->k->stats.graph_launches;
+        uint64_t alone = t->k->stats.launches;
+
+        step_run(t, &s, i, wide, got);
+        step_run(ref, &want_s, i, wide, want);
+        assert_tensor_near(t->name, got, want, ROWS * WIDTH, 1e-6, 1e-6);
+        replays = t->k->stats.graph_launches - replays;
+        alone = t->k->stats.launches - alone;
+        /* eager, captured, replayed ..., a surprise, captured, replayed */
+        if ((i >= 2 && i <= 4) || i >= 7) {
+            assert_int_equal(replays, 3);
+            assert_int_equal(alone, 0);
+        } else {
+            assert_int_equal(replays, 0);
+            assert_int_equal(alone, 3);
+        }
+    }
+    kt_close(t);
+    kt_close(ref);
+}
+
+static void test_a_step_is_replayed_and_surprises_are_not(void **state)
+{
+    (void)state;
+    each(graphs);
+}
+
+/* ---- memory ---- */
+
+static void budget(const struct kt_backend *b)
+{
+    struct kt *t = kt_open(b);
+    struct kern_buf *buf;
+
+    assert_int_equal(kern_buf_new(t->k, (size_t)1 << 60, &buf), -ENOMEM);
+    assert_non_null(strstr(kern_error(t->k), "budget"));
+    kt_close(t);
+}
+
+static void test_more_than_the_budget_is_refused(void **state)
+{
+    (void)state;
+    each(budget);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_splits_add_as_one_block_does),
+        cmocka_unit_test(test_a_step_is_replayed_and_surprises_are_not),
+        cmocka_unit_test(test_more_than_the_budget_is_refused),
+    };
+
+    return test_main(tests, NULL, NULL);
+}
