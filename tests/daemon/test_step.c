@@ -541,6 +541,48 @@ static void test_decode_reads_each_weight_once(void **state)
     }
 }
 
+/* However many rows a chunk has: an expert's rows may be cut into tiles, yet
+ * the cpu streams its matrices once for all of them, up and down. */
+static void test_a_long_chunk_reads_each_expert_once(void **state)
+{
+    static int32_t prompt[512], ids[MK_MAX];
+    static struct mk_req r;
+
+    (void)state;
+    for (int i = 0; i < 512; i++) {
+        const struct mk_case *c = &mk_cases(NULL)[i % 32];
+
+        prompt[i] = c->prompt[i / 32 % c->n_prompt];
+    }
+    for (int b = 0; b < mk_n_backends(); b++) {
+        struct mk *k = mk_open(test_data("step-tiny"), mk_backend(b), 0, 0);
+        struct model_span span;
+        struct model_plan plan = {.span = &span, .n_spans = 1};
+        struct model_out out;
+        struct model_stats s;
+        uint64_t n_moe = 0;
+
+        for (int i = 0; i < k->m->w->n_layers; i++) {
+            n_moe += k->m->s->layer[i].moe;
+        }
+        mk_start(k, &r, &mk_greedy, prompt, 512, 4);
+        span = mk_span(k, &r, 512, ids);
+        assert_int_equal(span.n_rows, 512);
+        mk_ok(k, model_submit(k->m, &plan));
+        mk_ok(k, model_collect(k->m, &out, 1));
+        mk_ok(k, out.status);
+        model_stats(k->m, &s);
+        assert_int_equal(s.steps, 1);
+        assert_int_equal(s.rows, 512);
+        /* at most once each: 16 experts, two passes */
+        assert_in_range(s.expert_loads, 2 * 4 * n_moe, 2 * 16 * n_moe);
+        assert_int_equal(s.weight_bytes,
+                         dense_bytes(k->m) +
+                             s.expert_loads / 2 * expert_bytes(k->m));
+        mk_close(k);
+    }
+}
+
 /* ---- pages ---- */
 
 static void test_pages_can_be_copied_and_moved(void **state)
@@ -674,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_scores_do_not_depend_on_chunks),
         cmocka_unit_test(test_masks_may_come_late),
         cmocka_unit_test(test_decode_reads_each_weight_once),
+        cmocka_unit_test(test_a_long_chunk_reads_each_expert_once),
         cmocka_unit_test(test_pages_can_be_copied_and_moved),
         cmocka_unit_test(test_broken_plans_are_refused),
         cmocka_unit_test(test_sequences_are_counted),
