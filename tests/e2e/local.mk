@@ -17,6 +17,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_many.sh \
 	tests/e2e/test_no_text.sh \
 	tests/e2e/test_notify.sh \
+	tests/e2e/test_selftest.sh \
 	tests/e2e/test_shards.sh \
 	tests/e2e/test_slow_client.sh \
 	tests/e2e/test_socket.sh \
