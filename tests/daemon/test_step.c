@@ -687,7 +687,7 @@ static void test_sequences_are_counted(void **state)
     mk_close(k);
 }
 
-static void test_self_test_passes_and_leaves_no_trace(void **state)
+static void test_fr_19_self_test_gates_and_leaves_no_trace(void **state)
 {
     char why[128] = "";
     struct model_stats s;
@@ -700,6 +700,12 @@ static void test_self_test_passes_and_leaves_no_trace(void **state)
         model_stats(k->m, &s);
         assert_int_equal(s.steps, 0);
         assert_int_equal(s.weight_bytes, 0);
+        /* a rotary table gone bad: no READY */
+        for (int i = 0; i < k->info->n_layers; i++) {
+            mk_ok(k, kern_fill(k->m->k, k->m->f.freq[i], 0xff, 4));
+        }
+        assert_int_equal(model_self_test(k->m, why, sizeof(why)), -EIO);
+        assert_non_null(strstr(why, "not finite"));
         mk_close(k);
     }
 }
@@ -720,7 +726,7 @@ int main(void)
         cmocka_unit_test(test_pages_can_be_copied_and_moved),
         cmocka_unit_test(test_broken_plans_are_refused),
         cmocka_unit_test(test_sequences_are_counted),
-        cmocka_unit_test(test_self_test_passes_and_leaves_no_trace),
+        cmocka_unit_test(test_fr_19_self_test_gates_and_leaves_no_trace),
     };
 
     return test_main(tests, NULL, NULL);
