@@ -40,9 +40,9 @@ static void run_cases(const struct mk_backend *b, int first, int n, int at_once,
                       float temperature, int max_drafts, struct mk_req *ret)
 {
     const struct mk_case *c = mk_cases(NULL);
+    struct mk *k = open_tiny(b);
 
     for (int at = 0; at < n; at += at_once) {
-        struct mk *k = open_tiny(b);
         struct mk_req *all[16];
         int m = 0;
 
@@ -64,8 +64,9 @@ static void run_cases(const struct mk_backend *b, int first, int n, int at_once,
         for (int i = 0; i < m; i++) {
             mk_end(k, all[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void test_fr_47_drafts_never_change_an_answer(void **state)
@@ -123,7 +124,7 @@ static void test_fr_43_mean_acceptance_is_the_reference_one(void **state)
         one->eos = true;
         mk_run(k, &one, 1);
         mk_end(k, one);
-        memset(k->n_used, 0, sizeof(k->n_used));
+        mk_reuse_pages(k);
         drafts += r[i].n_drafts;
         accepted += r[i].n_accepted;
     }
@@ -606,7 +607,7 @@ static void test_fr_44_a_drafter_of_noise_is_switched_off(void **state)
             assert_int_equal(r.ids[i], synth_next(&s, r.ids[i - 1]));
         }
         mk_end(k, &r);
-        memset(k->n_used, 0, sizeof(k->n_used));
+        mk_reuse_pages(k);
     }
     mk_close(k);
     ckpt_remove(dir);

@@ -38,10 +38,10 @@ static void greedy_text(const struct mk_backend *b, int first, int n,
     static struct mk_req r[8];
     const struct mk_case *c = mk_cases(NULL);
     struct model_sampling p = mk_greedy;
+    struct mk *k = open_tiny(b);
 
     p.max_drafts = max_drafts;
     for (int at = first; at < first + n; at += 8) {
-        struct mk *k = open_tiny(b);
         struct mk_req *all[8];
         int m = first + n - at < 8 ? first + n - at : 8;
 
@@ -56,8 +56,9 @@ static void greedy_text(const struct mk_backend *b, int first, int n,
             check_text(k, &c[at + i], at + i, &r[i]);
             mk_end(k, &r[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void test_greedy_text_is_the_golden_one(void **state)
@@ -124,13 +125,12 @@ static void run_mix(const struct mk_backend *b, int n, int n_new, int at_once,
 {
     static const int order[] = {7,  13, 2,  18, 0,  11, 5,  16, 9,  3,
                                 14, 6,  19, 1,  12, 8,  17, 4,  15, 10};
-    struct mk *k = NULL;
+    struct mk *k = mk_open(test_data("step-tiny"), b, -1, max_rows);
 
     for (int at = 0; at < n; at += at_once) {
         struct mk_req *all[N_MIX];
         int m = 0;
 
-        k = mk_open(test_data("step-tiny"), b, -1, max_rows);
         for (int i = at; i < n && i < at + at_once; i++) {
             int which = n == N_MIX ? order[i] : i;
 
@@ -142,8 +142,9 @@ static void run_mix(const struct mk_backend *b, int n, int n_new, int at_once,
         for (int i = 0; i < m; i++) {
             mk_end(k, all[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void check_mix(const char *what, const struct mk_backend *b, int n,
