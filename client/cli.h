@@ -22,6 +22,7 @@ struct cli {
     const char *command; /* "chat" */
     const char *socket;  /* -s, or NULL */
     bool json;           /* events as they come, one a line */
+    bool hears_json;     /* with json the command sees the events too */
     bool strict;         /* length is an error */
     bool quiet;          /* cli_run does not say what went wrong */
     int64_t until_ms;    /* when cli_run gives up (cli_now_ms); 0: never */

@@ -116,6 +116,7 @@ static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
     if (n > 0) {
         return cli_usage(cli, "ping takes no argument");
     }
+    cli->hears_json = true;
     if (seconds >= 0) {
         return wait_ready(cli, r, seconds);
     }

@@ -291,7 +291,8 @@ static int take_event(struct cli *cli, const struct step_event *e,
     }
     if (cli->json) {
         print_json(e);
-    } else if (fn != NULL) {
+    }
+    if (fn != NULL && (!cli->json || cli->hears_json)) {
         fn(ctx, e);
     }
     if (type == STEP_EVENT_DONE) {

@@ -152,7 +152,7 @@
  *   repetition_penalty  float 0.01..100, 1 (off)
  *   presence_penalty, frequency_penalty  float -2..2, 0 (off)
  *   seed                int 0..2^64-1; absent: drawn and reported in done
- *   max_tokens          int 1..2^31-1; absent: what fits
+ *   max_tokens          int 1..2^31-1; absent, or more than fits: what fits
  *   stop                list of at most max_stops str of 1..max_stop_bytes
  *                       bytes
  *   logprobs            int 0..20: logprobs of the tokens drawn with so many
@@ -225,7 +225,9 @@
  *   version       no common protocol version; the connection is closed
  *   denied        this user may not do that
  *   busy          a queue or quota is full; retry_ms
- *   too_long      prompt, or prompt and max_tokens, over the limit named
+ *   too_long      the prompt has more tokens than the limit named. max_tokens
+ *                 is never the cause: it is cut to what the context has room
+ *                 for, and an answer that gets there ends with `length`
  *   not_found     no such job, session ...
  *   no_memory     memory for this request could not be had
  *   unsupported   a known key, value or op that this daemon does not have

@@ -27,6 +27,7 @@ kernels_libkernels_cpu_a_SOURCES = kernels/cpu/accept.c kernels/cpu/cpu.c \
 
 # Sources compiled once per instruction set.
 KERNELS_ISA_SOURCES = kernels/cpu/act.h kernels/cpu/attn.c \
+	kernels/cpu/decode.h kernels/cpu/xrows.c \
 	kernels/cpu/embed.c kernels/cpu/expert_down.c kernels/cpu/expert_up.c \
 	kernels/cpu/experts.h kernels/cpu/finite.c kernels/cpu/linear.c \
 	kernels/cpu/norm.c kernels/cpu/norm.h kernels/cpu/ops.h \

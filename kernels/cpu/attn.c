@@ -22,9 +22,9 @@
  *   a page as [128][64], V as [64][128]           3.5 GB/s, 0.47
  *   in blocks that one tile reads                 3.7 GB/s, 0.51
  *   K transposed before it is widened             3.9 GB/s, 0.52
- *   one block at a time, kept in L1               3.4 GB/s, 0.50  waits for DRAM
- *   and the next page fetched in one go           3.3 GB/s, 0.50  waits as well
- *   and fetched a little with each tile           5.5 GB/s, 0.54  kept
+ *   one block at a time, kept in L1               3.4 GB/s, 0.50  waits for
+ * DRAM and the next page fetched in one go           3.3 GB/s, 0.50  waits as
+ * well and fetched a little with each tile           5.5 GB/s, 0.54  kept
  */
 #include <errno.h>
 #include <math.h>

@@ -88,16 +88,25 @@ int cpu_scratch(struct cpu *c, size_t bytes)
 
 /* ---- open and close ---- */
 
-static void fill_mx(struct mx_table *t)
+static void fill_table(struct mx_table *t, float (*scale)(unsigned))
 {
     for (unsigned s = 0; s < 256; s++) {
         for (unsigned v = 0; v < 16; v++) {
-            uint16_t b = quant_f32_to_bf16(quant_e2m1(v) * quant_e8m0(s));
+            uint16_t b = quant_f32_to_bf16(quant_e2m1(v) * scale(s));
 
             t->bf16[s][v] = b;
             t->bytes[s][v] = (uint8_t)b;
             t->bytes[s][16 + v] = (uint8_t)(b >> 8);
         }
+    }
+}
+
+static void fill_tables(struct cpu *c)
+{
+    fill_table(&c->mx, quant_e8m0);
+    fill_table(&c->nv, quant_e4m3);
+    for (unsigned b = 0; b < 256; b++) {
+        c->fp8[b] = quant_f32_to_bf16(quant_e4m3(b));
     }
 }
 
@@ -143,7 +152,7 @@ static int cpu_open(struct kern **ret, const struct kern_open_args *a)
         goto fail;
     }
     memset(c->thread, 0, bytes);
-    fill_mx(&c->mx);
+    fill_tables(c);
     snprintf(c->base.desc, sizeof(c->base.desc), "cpu %s, %d thread%s",
              c->isa->name, c->n_threads, c->n_threads == 1 ? "" : "s");
     *ret = &c->base;

@@ -18,7 +18,7 @@
 
 struct cpu_isa;
 
-/* For every scale byte the values of the 16 MXFP4 codes times the scale: as
+/* For every scale byte the values of the 16 codes of FP4 times the scale: as
  * BF16, and as BF16's 16 low bytes followed by its 16 high bytes. */
 struct mx_table {
     uint16_t bf16[256][16];
@@ -41,7 +41,9 @@ struct cpu {
     size_t scratch_bytes; /* of each thread */
     uint8_t *shared;      /* cpu_shared() bytes, 64-byte aligned */
     size_t shared_bytes;
-    struct mx_table mx;
+    struct mx_table mx; /* scales are E8M0 (MXFP4) */
+    struct mx_table nv; /* scales are E4M3 (NVFP4) */
+    uint16_t fp8[256];  /* E4M3 as BF16 */
 };
 
 struct cpu_buf {

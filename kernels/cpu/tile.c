@@ -34,87 +34,7 @@
  *   narrow to forward; through memory                1.1 GB/s  kept
  */
 #include "kernels/cpu/tile.h"
-
-/* ---- activation rows ---- */
-
-/* Elements of a prepared row, whole MXFP4 blocks; rows are kept apart by a
- * little more, so that equal columns of eight rows do not share a cache set. */
-static size_t prepared_stride(int cols)
-{
-    return (size_t)((cols + 31) & ~31) + 64 / sizeof(xt) * 5;
-}
-
-static void prepare(xt *to, const uint16_t *from, int cols)
-{
-#if ISA_LEVEL == 3
-    memcpy(to, from, (size_t)cols * 2);
-    memset(to + cols, 0, (size_t)(-cols & 31) * 2);
-#else
-    for (int k = 0; k < ((cols + 31) & ~31); k += DOT_K, to += DOT_K) {
-        const uint8_t *p = (const uint8_t *)(from + imin(k, cols));
-        int left = imax(cols - k, 0);
-        wv v = left < DOT_K ? wv_load_n(p, left) : wv_load(p);
-
-        vf_store(to, v.even);
-        vf_store(to + VF_N, v.odd);
-    }
-#endif
-}
-
-/* Rows of one item of x_rows' job. */
-#define PREPARE_ROWS 8
-/* Elements below which the caller prepares alone: it takes less than a wake. */
-#define PREPARE_ALONE 32768
-
-struct prepare {
-    xt *to;
-    const uint16_t *from;
-    int stride, n, cols;
-};
-
-static void prepare_item(void *arg, int i_item, int i_thread)
-{
-    const struct prepare *p = arg;
-    int end = imin(p->n, (i_item + 1) * PREPARE_ROWS);
-
-    (void)i_thread;
-    for (int r = i_item * PREPARE_ROWS; r < end; r++) {
-        prepare(p->to + (size_t)r * prepared_stride(p->cols),
-                p->from + (size_t)r * (size_t)p->stride, p->cols);
-    }
-}
-
-int x_rows(struct cpu *c, const uint16_t *x, int stride, int n, int cols,
-           size_t extra, const xt ***ret_rows, void **ret_extra)
-{
-    bool copies = sizeof(xt) != 2 || cols % 32 != 0;
-    size_t row = prepared_stride(cols) * sizeof(xt);
-    size_t list = ((size_t)n * sizeof(xt *) + 63) & ~(size_t)63;
-    struct prepare p = {.from = x, .stride = stride, .n = n, .cols = cols};
-    const xt **rows;
-    int r = cpu_shared(c, list + ((extra + 63) & ~(size_t)63) +
-                              (copies ? (size_t)n * row : 0));
-
-    if (r < 0) {
-        return r;
-    }
-    rows = (const xt **)c->shared;
-    p.to = (xt *)(c->shared + list + ((extra + 63) & ~(size_t)63));
-    for (int i = 0; i < n; i++) {
-        rows[i] = copies ? p.to + (size_t)i * prepared_stride(cols)
-                         : (const xt *)(x + (size_t)i * (size_t)stride);
-    }
-    if (copies && (int64_t)n * cols <= PREPARE_ALONE) {
-        for (int i = 0; i < ceil_div(n, PREPARE_ROWS); i++) {
-            prepare_item(&p, i, 0);
-        }
-    } else if (copies) {
-        pool_run(c->pool, prepare_item, &p, ceil_div(n, PREPARE_ROWS));
-    }
-    *ret_rows = rows;
-    *ret_extra = c->shared + list;
-    return 0;
-}
+#include "kernels/cpu/decode.h"
 
 /* ---- register tiles ---- */
 
@@ -344,7 +264,7 @@ struct place {
 static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
                       struct place at)
 {
-    float sum[TILE_ACC + 3];
+    float sum[TILE_ACC + 3], factor = nv_factor(j->w, j->expert);
     int n_acc = M * N, i = 0;
 
     for (; i + 4 <= n_acc; i += 4) {
@@ -366,7 +286,9 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
             }
         }
         for (i = 0; i < N; i++, y += j->y_stride) {
-            *y = j->add ? *y + sum[i * M + m] : sum[i * M + m];
+            float v = sum[i * M + m] * factor;
+
+            *y = j->add ? *y + v : v;
         }
     }
 }
@@ -424,51 +346,75 @@ static void run_few(const struct tile_job *j, size_t row_bytes,
 
 /* ---- many rows ---- */
 
-/* Packed rows n .. n + n_w - 1 as BF16. */
-static void decode_mx(const struct tile_job *j, int n, int n_w, uint16_t *to)
-{
-    int blocks = j->w->desc.cols / 32;
-    const uint8_t *q = cpu_plane(j->w, j->expert, 0) + (size_t)n * blocks * 16;
-    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)n * blocks;
+/* One panel's place: n_w <= PANEL_W BF16 rows at w, of which the first is n
+ * within the job. */
+struct panel {
+    const uint8_t *w;
+    int n, n_w;
+};
 
-    for (int b = 0; b < n_w * blocks; b++) {
-        mx_decode(to + (size_t)b * 32, q + (size_t)b * 16, &j->cpu->mx, s[b]);
+/* The panel's weight rows against rows activation rows from r on, columns k ..
+ * k + n_k - 1, into the accumulators of its tiles at acc. */
+static void panel_cut(const struct tile_job *j, const struct panel *p,
+                      float *acc, int r, int rows, int k, int n_k, bool first)
+{
+    size_t row_bytes = (size_t)j->w->desc.cols * 2;
+    int M = TILE_M(rows);
+    struct tile t = {.k = n_k, .first = first, .acc = acc};
+
+    for (int i = 0; i < rows; i++) {
+        t.x[i] = j->x[r + i] + k;
+    }
+    for (int n = 0; n < p->n_w; n += M, t.acc += M * rows * VF_N) {
+        for (int m = 0; m < M; m++) {
+            t.w[m] = p->w + (size_t)imin(n + m, p->n_w - 1) * row_bytes +
+                     (size_t)k * 2;
+        }
+        tiles_gemm[rows](&t);
     }
 }
 
-/* One panel against every activation row: n_w <= PANEL_W BF16 rows at w, of
- * which the first is n within the job. */
-static void gemm_panel(const struct tile_job *j, const uint8_t *w, int n0,
-                       int n_w)
+/* Adds the cut's accumulators, times the scale of their weight row's block, to
+ * the sums. FP8 is exact in BF16 only without its scale. */
+static void scale_cut(const struct tile_job *j, const struct panel *p,
+                      const float *acc, float *sum, int rows, int k)
 {
-    int cols = j->w->desc.cols, nr = tile_rows(j->n_x, GEMM_N);
-    size_t row_bytes = (size_t)cols * 2;
+    int M = TILE_M(rows), block = k / QUANT_FP8_BLOCK;
+
+    for (int n = 0; n < p->n_w; n += M) {
+        for (int i = 0; i < M * rows; i++, acc += VF_N, sum += VF_N) {
+            int row = j->n0 + p->n + imin(n + i % M, p->n_w - 1);
+            vf s = vf_set(fp8_scale(j->w, j->expert, row, block));
+            vf a = vf_load(acc);
+
+            vf_store(sum, k == 0 ? vf_mul(s, a) : vf_fma(s, a, vf_load(sum)));
+        }
+    }
+}
+
+/* One panel against every activation row. */
+static void gemm_panel(const struct tile_job *j, const struct panel *p)
+{
+    bool fp8 = j->w->desc.dtype == KERN_FP8_B128;
+    int cols = j->w->desc.cols, cut = fp8 ? QUANT_FP8_BLOCK : GEMM_K;
+    int nr = tile_rows(j->n_x, GEMM_N);
     float *acc = (float *)j->scratch;
-    struct tile t = {0};
+    float *sum = fp8 ? (float *)(j->scratch + ACC_BYTES) : acc;
 
     for (int r = 0; r < j->n_x; r += nr) {
         int rows = imin(nr, j->n_x - r), M = TILE_M(rows);
-        size_t acc_tile = (size_t)M * rows * VF_N;
 
-        for (int k = 0; k < cols; k += GEMM_K) {
-            t.k = imin(GEMM_K, cols - k);
-            t.first = k == 0;
-            for (int i = 0; i < rows; i++) {
-                t.x[i] = j->x[r + i] + k;
-            }
-            for (int n = 0; n < n_w; n += M) {
-                for (int m = 0; m < M; m++) {
-                    t.w[m] = w + (size_t)imin(n + m, n_w - 1) * row_bytes +
-                             (size_t)k * 2;
-                }
-                t.acc = acc + (size_t)(n / M) * acc_tile;
-                tiles_gemm[rows](&t);
+        for (int k = 0; k < cols; k += cut) {
+            panel_cut(j, p, acc, r, rows, k, imin(cut, cols - k),
+                      fp8 || k == 0);
+            if (fp8) {
+                scale_cut(j, p, acc, sum, rows, k);
             }
         }
-        for (int n = 0; n < n_w; n += M) {
-            struct place at = {n0 + n, 1, imin(M, n_w - n), r};
+        for (int n = 0; n < p->n_w; n += M) {
+            struct place at = {p->n + n, 1, imin(M, p->n_w - n), r};
 
-            tile_fold(j, acc + (size_t)(n / M) * acc_tile, M, rows, at);
+            tile_fold(j, sum + (size_t)(n / M * M * rows) * VF_N, M, rows, at);
         }
     }
 }
@@ -488,20 +434,18 @@ static void run_many(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
     int step = panel_rows(d);
-    size_t row_bytes = (size_t)d->cols * 2;
-    uint16_t *decoded = (uint16_t *)(j->scratch + ACC_BYTES);
+    uint16_t *decoded = (uint16_t *)(j->scratch + 2 * ACC_BYTES);
 
     for (int n = 0; n < j->n_w; n += step) {
-        int n_w = imin(step, j->n_w - n);
-        const uint8_t *w;
+        struct panel p = {(const uint8_t *)decoded, n, imin(step, j->n_w - n)};
 
         if (d->dtype == KERN_BF16) {
-            w = cpu_plane(j->w, j->expert, 0) + (size_t)(j->n0 + n) * row_bytes;
+            p.w = cpu_plane(j->w, j->expert, 0) +
+                  (size_t)(j->n0 + n) * (size_t)d->cols * 2;
         } else {
-            decode_mx(j, j->n0 + n, n_w, decoded);
-            w = (const uint8_t *)decoded;
+            decode_rows(decoded, j->cpu, j->w, j->expert, j->n0 + n, p.n_w);
         }
-        gemm_panel(j, w, n, n_w);
+        gemm_panel(j, &p);
     }
 }
 
@@ -509,27 +453,22 @@ size_t tile_scratch(int cols)
 {
     size_t decoded = (size_t)cols * 2 * TILE_M_MAX;
 
-    return ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
+    return 2 * ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
 }
 
 uint64_t tile_run(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
-    size_t row_bytes =
-        d->dtype == KERN_BF16 ? (size_t)d->cols * 2 : (size_t)d->cols / 2;
 
     if (j->n_x == 0) {
         return 0;
     }
     if (d->dtype == KERN_BF16 && j->n_x <= TILE_GEMM_X) {
-        run_few(j, row_bytes, tiles_bf16);
+        run_few(j, (size_t)d->cols * 2, tiles_bf16);
     } else if (d->dtype == KERN_MXFP4 && j->n_x <= FEW_MX) {
-        run_few(j, row_bytes, tiles_mx);
+        run_few(j, (size_t)d->cols / 2, tiles_mx);
     } else {
         run_many(j);
     }
-    if (d->dtype == KERN_MXFP4) {
-        row_bytes += (size_t)d->cols / 32;
-    }
-    return (uint64_t)j->n_w * row_bytes;
+    return rows_bytes(d, j->n0, j->n_w);
 }

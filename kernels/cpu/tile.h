@@ -41,7 +41,7 @@ uint64_t tile_run(const struct tile_job *j);
 /* Types that tile_run multiplies. */
 INLINE bool tile_takes(enum kern_dtype t)
 {
-    return t == KERN_BF16 || t == KERN_MXFP4;
+    return t != KERN_F32;
 }
 
 /* ---- activation rows in the form that dot() takes ---- */

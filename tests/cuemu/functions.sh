@@ -13,7 +13,7 @@ build=$(cd "${builddir:-.}" && pwd)
 cuemu=$build/tests/cuemu
 
 if [ ! -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
-    echo "SKIP: no CUDA emulator in this build (g++, x86-64, no sanitizer)"
+    echo "SKIP: no CUDA emulator in this build (--enable-cuemu, g++, x86-64, no sanitizer)"
     exit 77
 fi
 

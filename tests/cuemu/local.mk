@@ -8,7 +8,8 @@
 #   asan    AddressSanitizer and UBSan
 #   race    the compiler's access hooks: races, bounds, traffic (check.cc)
 #
-# make check-cuemu runs all three under all schedules; ./bootstrap check does.
+# make check-cuemu runs all three under all schedules. configure
+# --enable-cuemu builds them.
 
 CUEMU_CC = tests/cuemu/check.cc tests/cuemu/cuemu.h \
 	tests/cuemu/cuemu_priv.h tests/cuemu/rt_emu.cc tests/cuemu/sched.cc

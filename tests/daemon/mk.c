@@ -188,6 +188,18 @@ void mk_end(struct mk *k, struct mk_req *r)
     model_seq_close(k->m, r->seq);
 }
 
+void mk_reuse_pages(struct mk *k)
+{
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        int n = k->info->memory.kv_pages[g];
+
+        for (int i = 1; i <= k->n_used[g]; i++) {
+            mk_ok(k, model_scrub_page(k->m, g, n - i));
+        }
+        k->n_used[g] = 0;
+    }
+}
+
 /* Sliding pages that the next row cannot see any more become NaN. */
 static void forget_pages(struct mk *k, struct mk_req *r)
 {

@@ -75,8 +75,10 @@ extern const struct model_sampling mk_greedy;
 /* A request for max_new tokens after the prompt; seq is opened at once. */
 void mk_start(struct mk *k, struct mk_req *r, const struct model_sampling *p,
               const int32_t *prompt, int n_prompt, int max_new);
-/* Closes the sequence; pages are not reused. */
+/* Closes the sequence; its pages are not reused ... */
 void mk_end(struct mk *k, struct mk_req *r);
+/* ... until all are given back, as NaN again. No sequence may be open. */
+void mk_reuse_pages(struct mk *k);
 /* One step of all that are not done; max_rows bounds the prompt rows. */
 void mk_step(struct mk *k, struct mk_req **r, int n);
 /* Steps until all are done. */

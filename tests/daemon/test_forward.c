@@ -119,11 +119,26 @@ static void test_micro_bf16_golden(void **state)
     }
 }
 
-static void test_micro_mxfp4_golden(void **state)
+static void test_fr_30_micro_mxfp4_golden(void **state)
 {
     (void)state;
     for (int i = 0; i < mk_n_backends(); i++) {
         check_micro("micro/micro-mxfp4", mk_backend(i));
+    }
+}
+
+/* The other dialects, on the backends that compute them. */
+static void test_micro_other_dialects_golden(void **state)
+{
+    static const char *const name[] = {"micro/micro-fp8", "micro/micro-nvfp4",
+                                       "micro/micro-quark"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        check_micro(name[i], &mk_ref);
+        for (int b = 1; i == 2 && b < mk_n_backends(); b++) {
+            check_micro(name[i], mk_backend(b));
+        }
     }
 }
 
@@ -155,7 +170,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_micro_bf16_golden),
-        cmocka_unit_test(test_micro_mxfp4_golden),
+        cmocka_unit_test(test_fr_30_micro_mxfp4_golden),
+        cmocka_unit_test(test_micro_other_dialects_golden),
         cmocka_unit_test(test_micro_golden_behind_closed_doors),
         cmocka_unit_test(test_step_tiny_golden),
     };

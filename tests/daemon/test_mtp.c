@@ -40,9 +40,9 @@ static void run_cases(const struct mk_backend *b, int first, int n, int at_once,
                       float temperature, int max_drafts, struct mk_req *ret)
 {
     const struct mk_case *c = mk_cases(NULL);
+    struct mk *k = open_tiny(b);
 
     for (int at = 0; at < n; at += at_once) {
-        struct mk *k = open_tiny(b);
         struct mk_req *all[16];
         int m = 0;
 
@@ -64,8 +64,9 @@ static void run_cases(const struct mk_backend *b, int first, int n, int at_once,
         for (int i = 0; i < m; i++) {
             mk_end(k, all[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void test_fr_47_drafts_never_change_an_answer(void **state)
@@ -123,7 +124,7 @@ static void test_fr_43_mean_acceptance_is_the_reference_one(void **state)
         one->eos = true;
         mk_run(k, &one, 1);
         mk_end(k, one);
-        memset(k->n_used, 0, sizeof(k->n_used));
+        mk_reuse_pages(k);
         drafts += r[i].n_drafts;
         accepted += r[i].n_accepted;
     }
@@ -255,46 +256,6 @@ static void test_forced_tokens_drop_what_was_made_with_others(void **state)
     mk_close(k);
 }
 
-/* A stop token inside an accepted block: the sequence goes back by a few
- * tokens, then on with other ones (the next turn). */
-static void test_going_back_a_few_tokens_keeps_the_run(void **state)
-{
-    static struct mk_req r;
-    const struct mk_case *c = &mk_cases(NULL)[1];
-    struct model_sampling p = mk_greedy;
-    struct mk_req *one = &r;
-    struct mk *k = open_tiny(mk_best());
-
-    (void)state;
-    p.max_drafts = 3;
-    for (int back = 0; back <= MODEL_MAX_BACK; back++) {
-        mk_start(k, &r, &p, c->prompt, c->n_prompt, 40);
-        r.keep = true;
-        for (int i = 0; i < 4; i++) {
-            mk_step(k, &one, 1);
-        }
-        assert_true(r.n_accepted > 2);
-        r.len -= back;
-        mk_ok(k, model_seq_at(k->m, r.seq, r.len, NULL));
-        assert_int_equal(model_seq_r0(k->m, r.seq), 0);
-        r.n_ids = r.len;
-        for (int i = 0; i < 9; i++) {
-            r.ids[r.n_ids++] = 200 + 7 * i;
-        }
-        r.chunk = 4;
-        for (int i = 0; i < 5; i++) {
-            mk_step(k, &one, 1);
-        }
-        check_cache(k, &r, 0);
-        mk_end(k, &r);
-    }
-    /* further back the run is lost, which costs drafts and nothing else */
-    mk_ok(k, model_seq_open(k->m, &p, NULL, 0, 0, &r.seq));
-    mk_ok(k, model_seq_at(k->m, r.seq, 100, NULL));
-    assert_int_equal(model_seq_r0(k->m, r.seq), -1);
-    mk_close(k);
-}
-
 /* Moves r's pages and aux to a new sequence. */
 static void resume(struct mk *k, const struct mk_req *r, const void *aux,
                    struct mk_req *ret)
@@ -312,6 +273,57 @@ static void resume(struct mk *k, const struct mk_req *r, const void *aux,
     ret->n_prompt = r->len;
     memcpy(ret->ids, r->ids, sizeof(r->ids));
     ret->n_ids = r->n_ids;
+}
+
+/* A stop token inside an accepted block: the sequence goes back by a few
+ * tokens, then on with other ones (the next turn). */
+static void test_going_back_a_few_tokens_keeps_the_run(void **state)
+{
+    static struct mk_req r, next;
+    const struct mk_case *c = &mk_cases(NULL)[1];
+    struct model_sampling p = mk_greedy;
+    struct mk_req *one = &r, *two = &next;
+    struct mk *k = open_tiny(mk_best());
+    char *aux = malloc(model_aux_bytes(k->m));
+
+    (void)state;
+    assert_non_null(aux);
+    p.max_drafts = 3;
+    for (int back = 0; back <= MODEL_MAX_BACK; back++) {
+        mk_start(k, &r, &p, c->prompt, c->n_prompt, 40);
+        r.keep = true;
+        for (int i = 0; i < 4; i++) {
+            mk_step(k, &one, 1);
+        }
+        assert_true(r.n_accepted > 2);
+        r.len -= back;
+        mk_ok(k, model_seq_at(k->m, r.seq, r.len, NULL));
+        assert_int_equal(model_seq_r0(k->m, r.seq), 0);
+        r.n_ids = r.len;
+        for (int i = 0; i < 9; i++) {
+            r.ids[r.n_ids++] = 200 + 7 * i;
+        }
+        /* and what is carried is that of the new end */
+        mk_ok(k, model_seq_aux(k->m, r.seq, aux));
+        resume(k, &r, aux, &next);
+        next.chunk = r.chunk = 4;
+        for (int i = 0; i < 4; i++) {
+            mk_step(k, &two, 1);
+        }
+        check_cache(k, &next, 0);
+        mk_end(k, &next);
+        for (int i = 0; i < 5; i++) {
+            mk_step(k, &one, 1);
+        }
+        check_cache(k, &r, 0);
+        mk_end(k, &r);
+    }
+    free(aux);
+    /* further back the run is lost, which costs drafts and nothing else */
+    mk_ok(k, model_seq_open(k->m, &p, NULL, 0, 0, &r.seq));
+    mk_ok(k, model_seq_at(k->m, r.seq, 100, NULL));
+    assert_int_equal(model_seq_r0(k->m, r.seq), -1);
+    mk_close(k);
 }
 
 static void test_aux_carries_the_run_to_another_sequence(void **state)
@@ -595,7 +607,7 @@ static void test_fr_44_a_drafter_of_noise_is_switched_off(void **state)
             assert_int_equal(r.ids[i], synth_next(&s, r.ids[i - 1]));
         }
         mk_end(k, &r);
-        memset(k->n_used, 0, sizeof(k->n_used));
+        mk_reuse_pages(k);
     }
     mk_close(k);
     ckpt_remove(dir);

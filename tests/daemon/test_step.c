@@ -38,10 +38,10 @@ static void greedy_text(const struct mk_backend *b, int first, int n,
     static struct mk_req r[8];
     const struct mk_case *c = mk_cases(NULL);
     struct model_sampling p = mk_greedy;
+    struct mk *k = open_tiny(b);
 
     p.max_drafts = max_drafts;
     for (int at = first; at < first + n; at += 8) {
-        struct mk *k = open_tiny(b);
         struct mk_req *all[8];
         int m = first + n - at < 8 ? first + n - at : 8;
 
@@ -56,8 +56,9 @@ static void greedy_text(const struct mk_backend *b, int first, int n,
             check_text(k, &c[at + i], at + i, &r[i]);
             mk_end(k, &r[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void test_greedy_text_is_the_golden_one(void **state)
@@ -124,13 +125,12 @@ static void run_mix(const struct mk_backend *b, int n, int n_new, int at_once,
 {
     static const int order[] = {7,  13, 2,  18, 0,  11, 5,  16, 9,  3,
                                 14, 6,  19, 1,  12, 8,  17, 4,  15, 10};
-    struct mk *k = NULL;
+    struct mk *k = mk_open(test_data("step-tiny"), b, -1, max_rows);
 
     for (int at = 0; at < n; at += at_once) {
         struct mk_req *all[N_MIX];
         int m = 0;
 
-        k = mk_open(test_data("step-tiny"), b, -1, max_rows);
         for (int i = at; i < n && i < at + at_once; i++) {
             int which = n == N_MIX ? order[i] : i;
 
@@ -142,8 +142,9 @@ static void run_mix(const struct mk_backend *b, int n, int n_new, int at_once,
         for (int i = 0; i < m; i++) {
             mk_end(k, all[i]);
         }
-        mk_close(k);
+        mk_reuse_pages(k);
     }
+    mk_close(k);
 }
 
 static void check_mix(const char *what, const struct mk_backend *b, int n,
@@ -541,6 +542,48 @@ static void test_decode_reads_each_weight_once(void **state)
     }
 }
 
+/* However many rows a chunk has: an expert's rows may be cut into tiles, yet
+ * the cpu streams its matrices once for all of them, up and down. */
+static void test_a_long_chunk_reads_each_expert_once(void **state)
+{
+    static int32_t prompt[512], ids[MK_MAX];
+    static struct mk_req r;
+
+    (void)state;
+    for (int i = 0; i < 512; i++) {
+        const struct mk_case *c = &mk_cases(NULL)[i % 32];
+
+        prompt[i] = c->prompt[i / 32 % c->n_prompt];
+    }
+    for (int b = 0; b < mk_n_backends(); b++) {
+        struct mk *k = mk_open(test_data("step-tiny"), mk_backend(b), 0, 0);
+        struct model_span span;
+        struct model_plan plan = {.span = &span, .n_spans = 1};
+        struct model_out out;
+        struct model_stats s;
+        uint64_t n_moe = 0;
+
+        for (int i = 0; i < k->m->w->n_layers; i++) {
+            n_moe += k->m->s->layer[i].moe;
+        }
+        mk_start(k, &r, &mk_greedy, prompt, 512, 4);
+        span = mk_span(k, &r, 512, ids);
+        assert_int_equal(span.n_rows, 512);
+        mk_ok(k, model_submit(k->m, &plan));
+        mk_ok(k, model_collect(k->m, &out, 1));
+        mk_ok(k, out.status);
+        model_stats(k->m, &s);
+        assert_int_equal(s.steps, 1);
+        assert_int_equal(s.rows, 512);
+        /* at most once each: 16 experts, two passes */
+        assert_in_range(s.expert_loads, 2 * 4 * n_moe, 2 * 16 * n_moe);
+        assert_int_equal(s.weight_bytes,
+                         dense_bytes(k->m) +
+                             s.expert_loads / 2 * expert_bytes(k->m));
+        mk_close(k);
+    }
+}
+
 /* ---- pages ---- */
 
 static void test_pages_can_be_copied_and_moved(void **state)
@@ -645,7 +688,7 @@ static void test_sequences_are_counted(void **state)
     mk_close(k);
 }
 
-static void test_self_test_passes_and_leaves_no_trace(void **state)
+static void test_fr_19_self_test_gates_and_leaves_no_trace(void **state)
 {
     char why[128] = "";
     struct model_stats s;
@@ -658,6 +701,12 @@ static void test_self_test_passes_and_leaves_no_trace(void **state)
         model_stats(k->m, &s);
         assert_int_equal(s.steps, 0);
         assert_int_equal(s.weight_bytes, 0);
+        /* a rotary table gone bad: no READY */
+        for (int i = 0; i < k->info->n_layers; i++) {
+            mk_ok(k, kern_fill(k->m->k, k->m->f.freq[i], 0xff, 4));
+        }
+        assert_int_equal(model_self_test(k->m, why, sizeof(why)), -EIO);
+        assert_non_null(strstr(why, "not finite"));
         mk_close(k);
     }
 }
@@ -674,10 +723,11 @@ int main(void)
         cmocka_unit_test(test_scores_do_not_depend_on_chunks),
         cmocka_unit_test(test_masks_may_come_late),
         cmocka_unit_test(test_decode_reads_each_weight_once),
+        cmocka_unit_test(test_a_long_chunk_reads_each_expert_once),
         cmocka_unit_test(test_pages_can_be_copied_and_moved),
         cmocka_unit_test(test_broken_plans_are_refused),
         cmocka_unit_test(test_sequences_are_counted),
-        cmocka_unit_test(test_self_test_passes_and_leaves_no_trace),
+        cmocka_unit_test(test_fr_19_self_test_gates_and_leaves_no_trace),
     };
 
     return test_main(tests, NULL, NULL);

@@ -9,9 +9,11 @@ dist_check_SCRIPTS += tests/e2e/test_functions.sh \
 # The daemon from outside: real processes, a real socket.
 dist_check_SCRIPTS += \
 	tests/e2e/test_bytes.sh \
+	tests/e2e/test_cli_real.sh \
 	tests/e2e/test_config.sh \
 	tests/e2e/test_disconnect.sh \
 	tests/e2e/test_drafts.sh \
+	tests/e2e/test_fr_19.sh \
 	tests/e2e/test_held_step.sh \
 	tests/e2e/test_loading.sh \
 	tests/e2e/test_many.sh \

@@ -173,7 +173,8 @@ static void ragged(const struct kt_backend *b)
         {KERN_MXFP4, 16, 4, 192, 96, 0},  {KERN_MXFP4, 8, 3, 96, 160, 7},
         {KERN_BF16, 8, 3, 97, 33, 0.5f},  {KERN_MXFP4, 40, 8, 32, 64, 0},
         {KERN_MXFP4, 3, 1, 1280, 32, 7},  {KERN_BF16, 2, 2, 40, 8, 0},
-        {KERN_MXFP4, 20, 16, 64, 32, 16},
+        {KERN_MXFP4, 20, 16, 64, 32, 16}, {KERN_FP8_B128, 6, 3, 96, 160, 7},
+        {KERN_NVFP4, 6, 3, 96, 160, 7},   {KERN_NVFP4_DIV, 6, 3, 96, 160, 0},
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {

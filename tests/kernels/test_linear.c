@@ -62,7 +62,8 @@ static void check_shape(const struct kt_backend *b, const struct shape *s,
 
 static void ragged(const struct kt_backend *b)
 {
-    static const int cols[] = {1, 2, 7, 31, 32, 33, 96, 159, 160, 511, 1057};
+    static const int cols[] = {1,  2,   7,   31,  32,  33,  48,
+                               96, 159, 160, 256, 511, 1057};
     static const int rows[] = {1, 3, 4, 33, 70};
     static const int n_rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 17, 40};
     int i = 0;
@@ -72,6 +73,12 @@ static void ragged(const struct kt_backend *b)
             struct shape s = {KERN_BF16, rows[r], cols[c]};
 
             check_shape(b, &s, (uint64_t)i + 1, n_rows[i % 10]);
+            s.dtype = KERN_FP8_B128;
+            check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 5) % 10]);
+            if (cols[c] % 16 == 0) {
+                s.dtype = i % 2 ? KERN_NVFP4 : KERN_NVFP4_DIV;
+                check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 7) % 10]);
+            }
             if (cols[c] % 32 == 0) {
                 s.dtype = KERN_MXFP4;
                 check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 3) % 10]);
@@ -91,7 +98,11 @@ static void every_row_count(const struct kt_backend *b)
     for (int n = 1; n <= 26; n++) {
         check_shape(b, &(struct shape){KERN_BF16, 37, 97}, 5, n);
         check_shape(b, &(struct shape){KERN_MXFP4, 37, 96}, 6, n);
+        check_shape(b, &(struct shape){KERN_FP8_B128, 37, 150}, 6, n);
+        check_shape(b, &(struct shape){KERN_NVFP4, 37, 80}, 6, n);
     }
+    /* blocks of 128 rows */
+    check_shape(b, &(struct shape){KERN_FP8_B128, 300, 300}, 9, 3);
     /* past a cut of k in the blocked form, and ragged after it */
     check_shape(b, &(struct shape){KERN_BF16, 35, 4231}, 7, 19);
     check_shape(b, &(struct shape){KERN_MXFP4, 35, 4128}, 8, 19);
@@ -130,10 +141,9 @@ static void run_rows(struct kt *t, const void *input, const int *row, int n,
 static void promises(const struct kt_backend *b)
 {
     static const struct shape shapes[] = {
-        {KERN_BF16, 41, 131},
-        {KERN_BF16, 64, 2208},
-        {KERN_MXFP4, 41, 160},
-        {KERN_MXFP4, 36, 2208},
+        {KERN_BF16, 41, 131},      {KERN_BF16, 64, 2208},
+        {KERN_MXFP4, 41, 160},     {KERN_MXFP4, 36, 2208},
+        {KERN_FP8_B128, 140, 200}, {KERN_NVFP4, 41, 176},
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -283,6 +293,16 @@ static void bytes_read(const struct kt_backend *b)
         s.dtype = KERN_MXFP4;
         run_one(t, &s, 2, n_rows[i], out);
         assert_int_equal(t->k->stats.weight_bytes, passes * 70 * (80 + 5));
+        kern_stats_reset(t->k);
+        s.dtype = KERN_NVFP4;
+        run_one(t, &s, 2, n_rows[i], out);
+        assert_int_equal(t->k->stats.weight_bytes,
+                         passes * (70 * (80 + 10) + 4));
+        kern_stats_reset(t->k);
+        s.dtype = KERN_FP8_B128;
+        run_one(t, &s, 2, n_rows[i], out);
+        assert_int_equal(t->k->stats.weight_bytes,
+                         passes * (70 * 160 + 1 * 2 * 4));
         kt_close(t);
         free(out);
     }
