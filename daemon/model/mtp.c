@@ -295,6 +295,16 @@ static int run_module(struct mtp *t, const struct mtp_step *s, int k)
     return r < 0 || n_draw == 0 ? r : propose(t, s, k, n_draw);
 }
 
+static bool any_live(const struct mtp_step *s)
+{
+    for (int i = 0; i < s->n_spans; i++) {
+        if (s->span[i].row0 >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int mtp_run(struct mtp *t, const struct mtp_step *s)
 {
     int r = upload_spans(t, s);
@@ -303,6 +313,9 @@ int mtp_run(struct mtp *t, const struct mtp_step *s)
     r = r < 0 ? r : upload_int(t, t->keep_n, s->n_spans * KERN_CARRY);
     for (int k = 1; r == 0 && k <= t->n; k++) {
         if (s->tick != NULL && s->tick(s->ctx)) {
+            if (!any_live(s)) {
+                return 0;
+            }
             r = upload_spans(t, s);
         }
         r = r < 0 ? r : run_module(t, s, k);

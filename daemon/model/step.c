@@ -259,12 +259,14 @@ static int draws(struct model *m)
 
 /* ---- the modules ---- */
 
-/* Cancelled spans take no further part. */
+/* Cancelled spans take no further part; with the last of them the modules end,
+ * and there is nothing to fetch. */
 static bool mtp_tick(void *ctx)
 {
     struct model *m = ctx;
     struct step *st = &m->step;
     bool any = false;
+    int live = 0;
 
     tick(m);
     for (int i = 0; i < st->n_mtp; i++) {
@@ -274,8 +276,13 @@ static bool mtp_tick(void *ctx)
             s->gone = any = true;
             st->mtp_span[i].row0 = -1;
         }
+        live += !s->gone;
     }
-    m->stats.layers++;
+    if (live == 0) {
+        st->n_mtp = 0;
+    } else {
+        m->stats.layers++;
+    }
     return any;
 }
 

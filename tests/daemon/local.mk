@@ -128,6 +128,8 @@ tests_daemon_test_engine_tiny_SOURCES = tests/daemon/test_engine_tiny.c \
 	tests/daemon/engine_rig.h tests/daemon/answers.h
 tests_daemon_test_engine_tiny_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_daemon_test_engine_tiny_LDADD = $(SCHED_LIBS) $(TEST_LIBS)
+tests_daemon_test_engine_tiny_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=model_open,--wrap=model_submit
 TEST_THREADS += tests/daemon/test_engine_tiny
 check_PROGRAMS += tests/daemon/test_prep
 tests_daemon_test_prep_SOURCES = tests/daemon/test_prep.c \

@@ -9,6 +9,7 @@
 #include "tests/test.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #include "tests/daemon/engine_rig.h"
 
@@ -305,6 +306,123 @@ static void test_fr_63_cancelled_work_leaves_nothing(void **state)
     rig_finish(&r); /* asserts that every page is free */
 }
 
+/* ---- cancel at any moment ---- */
+
+/* The linker puts this between the engine and the model: the counters of every
+ * layer boundary, and the start of every step. Engine thread. */
+static struct {
+    struct rig *rig; /* NULL: nobody watches */
+    void (*tick)(void *ctx);
+    void *ctx;
+    struct model *m;
+    atomic_int left;              /* boundaries until `caught` */
+    atomic_bool caught;           /* the moment has come */
+    atomic_uint_fast64_t begun;   /* layers, at the last boundary */
+    atomic_bool armed;            /* the next step tells at_step */
+    atomic_uint_fast64_t at_step; /* layers, as that step starts */
+} watch;
+
+int __real_model_open(struct model **ret, const struct model_conf *c,
+                      struct model_report *rep);
+int __wrap_model_open(struct model **ret, const struct model_conf *c,
+                      struct model_report *rep);
+int __real_model_submit(struct model *m, const struct model_plan *plan);
+int __wrap_model_submit(struct model *m, const struct model_plan *plan);
+
+static uint64_t layers_of(struct model *m)
+{
+    struct model_stats s;
+
+    model_stats(m, &s);
+    return s.layers;
+}
+
+/* Before the engine's own look. */
+static void watch_tick(void *ctx)
+{
+    (void)ctx;
+    atomic_store(&watch.begun, layers_of(watch.m));
+    if (atomic_fetch_sub(&watch.left, 1) == 1) {
+        atomic_store(&watch.caught, true);
+        rig_on_wake(watch.rig);
+    }
+    watch.tick(watch.ctx);
+}
+
+int __wrap_model_open(struct model **ret, const struct model_conf *c,
+                      struct model_report *rep)
+{
+    struct model_conf mine = *c;
+
+    if (watch.rig != NULL) {
+        watch.tick = c->tick;
+        watch.ctx = c->ctx;
+        mine.tick = watch_tick;
+    }
+    return __real_model_open(ret, &mine, rep);
+}
+
+int __wrap_model_submit(struct model *m, const struct model_plan *plan)
+{
+    watch.m = m;
+    if (atomic_exchange(&watch.armed, false)) {
+        atomic_store(&watch.at_step, layers_of(m));
+    }
+    return __real_model_submit(m, plan);
+}
+
+/* Cancels a job that has the engine for itself, some boundaries after it came
+ * in, from this thread, while layers run. False: the job was over before. */
+static bool cancel_somewhere(struct rig *r, int boundaries, const char *prompt)
+{
+    uint64_t begun, id, probe;
+
+    atomic_store(&watch.caught, false);
+    atomic_store(&watch.left, boundaries);
+    id = submit(r, new_job(r, prompt, 3000));
+    while (!atomic_load(&watch.caught) && !answer_over(answer_of(r, id))) {
+        next_wake(r);
+    }
+    engine_cancel(r->engine, id);
+    /* The layer after this boundary may have begun before the cancel; at the
+     * next boundary it is heard. */
+    begun = atomic_load(&watch.begun);
+    if (wait_over(r, id)->finish != FINISH_CANCELLED) {
+        return false;
+    }
+    /* The next step begins when nothing of the last one is left to do. */
+    atomic_store(&watch.armed, true);
+    probe = submit(r, new_job(r, "a", 1));
+    assert_int_equal(wait_over(r, probe)->usage.completion_tokens, 1);
+    assert_in_range(atomic_load(&watch.at_step), begun, begun + 1);
+    return true;
+}
+
+static void test_fr_63_cancel_stops_before_the_next_layer_boundary(void **state)
+{
+    static struct rig r;
+    static char prompt[400];
+    int want = light ? 5 : 50, n = 0;
+    uint32_t x = 63;
+
+    (void)state;
+    rig_init(&r);
+    watch.rig = &r;
+    rig_start(&r);
+    wait_over(&r, submit(&r, chat_job(&r, 0, 10)));
+    memset(prompt, 'k', sizeof(prompt) - 1);
+    for (int k = 0; n < want && k < 2 * want; k++) {
+        x = x * 1664525 + 1013904223;
+        /* in the prompt's rows, in the answer's, between two layers or two
+         * modules, in the first step and the tenth */
+        n += cancel_somewhere(&r, 1 + (int)(x >> 16) % 100,
+                              k % 2 ? prompt : "Once upon a time");
+    }
+    assert_int_equal(n, want);
+    rig_finish(&r); /* asserts that every page is free */
+    watch.rig = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +430,8 @@ int main(void)
         cmocka_unit_test(test_mixed_requests_do_not_depend_on_how_they_are_run),
         cmocka_unit_test(test_many_at_once_equal_their_solo_runs),
         cmocka_unit_test(test_fr_63_cancelled_work_leaves_nothing),
+        cmocka_unit_test(
+            test_fr_63_cancel_stops_before_the_next_layer_boundary),
     };
 
     return test_main(tests, setup, teardown);
