@@ -283,7 +283,7 @@ static bool mtp_tick(void *ctx)
     } else {
         m->stats.layers++;
     }
-    return any;
+    return any || live == 0;
 }
 
 static int mtp_seen(void *ctx, int module, const struct rows *rows)
