@@ -54,6 +54,9 @@ int kern_open_named(const char *name, const struct kern_open_args *a,
 
         mine.why = NULL;
         r = kern_open(kern_find("cpu"), &mine, ret);
+        if (r < 0 && a->why != NULL && a->why_n > 0) {
+            a->why[0] = '\0'; /* it is the CPU that cannot */
+        }
     }
     return r;
 }

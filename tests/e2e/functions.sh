@@ -140,8 +140,9 @@ start_stepd()
     ping=$!
     wait -n -p ended "$ping" "$stepd_pid" || status=$?
     if [ "$ended" = "$stepd_pid" ]; then
-        kill "$ping" 2>/dev/null || :
-        wait "$ping" || :
+        # Not TERM: until it is another program, a child would run our traps.
+        kill -KILL "$ping" 2>/dev/null || :
+        wait "$ping" 2>/dev/null || :
         unset "stepd_pids[$name]"
         show_log "$name"
         fail "stepd ended with status $status before it was ready"
