@@ -31,7 +31,8 @@ case "\$*" in *--leave*) sock= ;; esac
 trap 'rm -f \$sock; exit \$status' TERM
 echo ready >'$dir/ready'
 exec {never}<> <(:)
-while :; do read -r _ <&\$never; done
+# A signal just before the read is heard at its end.
+while :; do read -r -t 1 _ <&\$never; done
 END
 cat >"$dir/client/stepctl" <<END
 #!/usr/bin/env bash
