@@ -216,10 +216,10 @@ void core_fail(struct core *c, struct task *t, const char *code,
     if (t->ended) {
         return;
     }
+    c->counts.failed++;
     if (ticket_take(c->conf.tickets, t->job->id)) {
         core_send(c, event_error(t->job, code, "%s", why));
     }
-    c->counts.failed++;
     leave(c, t);
 }
 
@@ -256,12 +256,12 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
     e->timings.queue_ms = core_ms(t->job->born_us, started);
     e->timings.prefill_ms = core_ms(started, first);
     e->timings.decode_ms = core_ms(first, now);
-    core_send(c, e);
     if (why == FINISH_CANCELLED || why == FINISH_TIMEOUT) {
         c->counts.cancelled++;
     } else {
         c->counts.finished++;
     }
+    core_send(c, e);
     leave(c, t);
 }
 

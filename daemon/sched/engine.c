@@ -197,6 +197,16 @@ static void publish(struct engine *e)
     (void)pthread_mutex_unlock(&e->lock);
 }
 
+/* The counters first: whoever has seen the end of a request finds it counted
+ * in the next status. */
+static void on_core_event(void *ctx, struct event *ev)
+{
+    if (ev->type == EVENT_DONE || ev->type == EVENT_ERROR) {
+        publish(ctx);
+    }
+    push_out(ctx, ev);
+}
+
 static void log_drafting(struct engine *e)
 {
     struct model_stats m;
@@ -480,7 +490,7 @@ static int create_core(struct engine *e)
         .step_target_ms = e->conf.step_target_ms,
         .drafts = e->conf.drafts,
         .scrub_freed = e->conf.scrub_freed,
-        .emit = on_event,
+        .emit = on_core_event,
         .log = on_log,
         .now_us = clock_us,
         .ctx = e,
