@@ -164,11 +164,24 @@ static bool set_option(struct step_request *r, const struct cli_option *o,
     return set_number(r, o, arg);
 }
 
+/* getopt_long takes any beginning of a name that fits only one; which those are
+ * changes with every option that is added, so scripts must not rest on them.
+ * True where argv does not spell the option that was just parsed. */
+static bool is_abbreviation(char **argv, const char *name)
+{
+    bool apart = optarg != NULL && optarg == argv[optind - 1];
+    const char *given = argv[optind - 1 - apart] + 2;
+    size_t n = strlen(name);
+
+    return strncmp(given, name, n) != 0 ||
+           (given[n] != '\0' && given[n] != '=');
+}
+
 int cli_parse(struct cli *cli, const struct cli_option *options,
               struct step_request *r, int argc, char **argv, int *ret_argc)
 {
     struct option table[MAX_OPTIONS] = {{"help", no_argument, NULL, OPT_HELP}};
-    int n = 1, c;
+    int n = 1, c, i_table;
 
     for (const struct cli_option *o = options; o->name != NULL; o++, n++) {
         table[n] = (struct option){
@@ -177,7 +190,12 @@ int cli_parse(struct cli *cli, const struct cli_option *options,
     }
     /* Messages are made here: getopt's begin with argv[0]. */
     opterr = 0;
-    while ((c = getopt_long(argc, argv, ":hs:", table, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":hs:", table, &i_table)) != -1) {
+        if (c >= OPT_HELP && is_abbreviation(argv, table[i_table].name)) {
+            return cli_usage(cli, "unknown option %s: spell it out: --%s",
+                             argv[optind - 1 - (optarg == argv[optind - 1])],
+                             table[i_table].name);
+        }
         if (c == OPT_HELP || c == 'h') {
             print_help(cli, options);
             return EX_OK;

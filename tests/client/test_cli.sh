@@ -244,6 +244,15 @@ grep -q 'unknown option -x$' err || fail "$(cat err)"
 check 64 ctl ping --json=yes
 grep -q 'unknown option --json=yes$' err || fail "$(cat err)"
 check 64 ctl ping --wait 1e300
+# No abbreviations: an option that is added would change what they mean.
+for short in '--max-tok 5' '--max-tok=5' '--no-think' '--hel' '--temp 0'; do
+    # shellcheck disable=SC2086 # words, on purpose
+    check 64 ctl chat Hi $short
+    grep -q "unknown option ${short%% *}: spell it out: --" err ||
+        fail "$short: $(cat err)"
+done
+check 0 ctl chat --stop --max-tok --stop=--stop Hi
+sent 'r["stop"] == ["--max-tok", "--stop"]'
 head -c 17000000 /dev/zero | tr '\0' a >long
 check 65 ctl complete <long
 check 65 ctl chat <long

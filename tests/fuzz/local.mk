@@ -25,6 +25,11 @@ tests_fuzz_fuzz_chat_SOURCES = tests/fuzz/fuzz_chat.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_chat_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_chat_LDADD = $(TEXT_LIBS)
 
+FUZZ_TARGETS += tests/fuzz/fuzz_conf
+tests_fuzz_fuzz_conf_SOURCES = tests/fuzz/fuzz_conf.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_conf_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_conf_LDADD = $(BASE_LIBS)
+
 FUZZ_TARGETS += tests/fuzz/fuzz_config
 tests_fuzz_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_config_LDFLAGS = $(FUZZ_LINK)
@@ -56,6 +61,10 @@ EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/chat/every-form \
 	tests/fuzz/corpus/chat/refused \
 	tests/fuzz/corpus/chat/tools \
+	tests/fuzz/corpus/conf/file \
+	tests/fuzz/corpus/conf/problems \
+	tests/fuzz/corpus/conf/set \
+	tests/fuzz/corpus/conf/set-time \
 	tests/fuzz/corpus/config/dense-short-lists \
 	tests/fuzz/corpus/config/flat-fp8 \
 	tests/fuzz/corpus/config/nested-mxfp4 \
