@@ -61,3 +61,17 @@ tests_bench_bench_attn_SOURCES = tests/bench/bench_attn.c \
 tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
 	tests/bench/bench_attn$(EXEEXT)
+
+# Whole models; writes some 20 GB of checkpoints once and keeps them:
+# make bench-model ARGS='--model C --quick'
+EXTRA_PROGRAMS += tests/bench/bench_model
+tests_bench_bench_model_SOURCES = tests/bench/bench_model.c \
+	tests/bench/opclock.c tests/bench/opclock.h \
+	tests/bench/streams.c tests/bench/streams.h \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_model_LDADD = tests/libsynth.a $(MODEL_LIBS)
+CLEANFILES += tests/bench/bench_model$(EXEEXT)
+
+bench-model: tests/bench/bench_model$(EXEEXT)
+	tests/bench/bench_model$(EXEEXT) $(ARGS)
+.PHONY: bench-model
