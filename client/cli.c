@@ -46,7 +46,10 @@ const struct cli_command cli_commands[] = {
     {"cancel", "JOB", "end a job of your own (see status)", NULL, cli_cancel},
     {"drain", "", "take no new work, finish what runs (admins)", NULL,
      cli_drain},
-    {"reload", "", "read the configuration again", NULL, cli_later},
+    {"reload", "", "read the configuration again (admins)",
+     "Prints the keys that have changed. Where a file is wrong, or a key is\n"
+     "that takes a restart, nothing is changed and the line is named.",
+     cli_reload},
     {"ping", "", "ask whether the daemon is there",
      "Prints the state. With --wait it returns when the daemon is ready, and\n"
      "with 75 when it is not in time.",

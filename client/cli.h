@@ -45,6 +45,7 @@ int cli_drain(struct cli *cli, int argc, char **argv);
 int cli_detokenize(struct cli *cli, int argc, char **argv);
 int cli_metrics(struct cli *cli, int argc, char **argv);
 int cli_ping(struct cli *cli, int argc, char **argv);
+int cli_reload(struct cli *cli, int argc, char **argv);
 int cli_render(struct cli *cli, int argc, char **argv);
 int cli_status(struct cli *cli, int argc, char **argv);
 int cli_tokenize(struct cli *cli, int argc, char **argv);

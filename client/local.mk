@@ -69,6 +69,7 @@ client_stepctl_SOURCES = \
 	client/cli_options.c \
 	client/cli_output.c \
 	client/cli_ping.c \
+	client/cli_reload.c \
 	client/cli_render.c \
 	client/cli_run.c \
 	client/cli_status.c \

@@ -119,7 +119,10 @@
  *   session_save *session, session_restore *session, session_drop *session,
  *   session_fork *session *to; all with tenant and wait
  *   drain       off; admins only
- *   reload      admins only
+ *   reload      done {changed: [key of stepd.conf...]}; admins only. A file
+ *               that is wrong is `bad_request`, a changed key that takes a
+ *               restart `unsupported`; message names key, file and line, and
+ *               nothing was changed
  *
  * The keys (type, range, default, meaning) are the table in wire_table.c and
  * what describe prints:

@@ -47,7 +47,7 @@ const struct wire_op_row wire_ops[WIRE_N_OPS] = {
     [WIRE_SESSION_DROP] = {"session_drop", true, "forget, on disk too"},
     [WIRE_SESSION_FORK] = {"session_fork", true, "a second one that goes on"},
     [WIRE_DRAIN] = {"drain", false, "take no new work (admins)"},
-    [WIRE_RELOAD] = {"reload", true, "read the configuration again (admins)"},
+    [WIRE_RELOAD] = {"reload", false, "read the configuration again (admins)"},
 };
 
 const char *const wire_type_name[WIRE_N_TYPES] = {

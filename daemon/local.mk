@@ -143,6 +143,8 @@ daemon_libnet_a_SOURCES = \
 	daemon/net/account.h \
 	daemon/net/conn.c \
 	daemon/net/conn.h \
+	daemon/net/farewell.c \
+	daemon/net/farewell.h \
 	daemon/net/flight.c \
 	daemon/net/flight.h \
 	daemon/net/listen.c \
@@ -175,6 +177,10 @@ daemon_stepd_SOURCES = \
 	daemon/check.h \
 	daemon/main.c \
 	daemon/options.c \
-	daemon/options.h
+	daemon/options.h \
+	daemon/sandbox.c \
+	daemon/sandbox.h \
+	daemon/service.c \
+	daemon/service.h
 daemon_stepd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 daemon_stepd_LDADD = $(NET_LIBS)

@@ -47,30 +47,36 @@
 #include "daemon/check.h"
 #include "daemon/model/model.h"
 #include "daemon/model/weights.h"
+#include "daemon/net/farewell.h"
 #include "daemon/net/listen.h"
 #include "daemon/net/server.h"
 #include "daemon/options.h"
+#include "daemon/sandbox.h"
 #include "daemon/sched/engine.h"
+#include "daemon/service.h"
 
 #define OWN_FILES 256 /* shards, socket, loop ... */
 #define FLUSH_S 2.0   /* for the last events to leave at the end */
-#define GIB ((double)(1 << 30))
+/* A start that failed stays this long to tell those who come through a socket
+ * that others hold: longer than systemd's default start limit (5 in 10 s)
+ * allows, so that their coming never uses the limit up and the socket lives. */
+#define FAILED_MS 3000
 
 struct daemon {
-    struct conf conf;
+    struct options opts;
     struct ev_loop *loop;
     struct listener listener;
     struct server *server;
     struct engine *engine;
     enum engine_state seen; /* the engine's state that was told last */
+    bool inherited;         /* the listening socket */
     bool stopping, over;
     int status; /* what main returns */
     uint64_t started_us;
     ev_signal term, intr, hup, usr1, usr2;
-    ev_timer beat, drain_over, watchdog;
+    ev_timer drain_over, failed_over;
     ev_prepare turn;
-    struct sd_beat sd_beat;
-    uint64_t watched; /* the engine's counter at the last watchdog */
+    struct service service;
 };
 
 /* ---- the process itself -------------------------------------------------- */
@@ -127,53 +133,6 @@ static void prepare_process(const struct conf *c)
     }
 }
 
-/* ---- what the service manager hears -------------------------------------- */
-
-/* Bytes that moved towards a model that serves: what the loader counts, and
- * what the first pass over mapped weights reads in. */
-static uint64_t load_progress(const struct engine_status *st)
-{
-    struct rusage u;
-
-    (void)getrusage(RUSAGE_SELF, &u);
-    return st->load_done + st->layers + (uint64_t)u.ru_majflt +
-           (uint64_t)u.ru_inblock;
-}
-
-static void on_beat(struct ev_loop *loop, ev_timer *w, int revents)
-{
-    struct daemon *d = w->data;
-    struct engine_status st;
-
-    (void)revents;
-    engine_status(d->engine, &st);
-    if (st.state != ENGINE_LOADING) {
-        ev_timer_stop(loop, w);
-        return;
-    }
-    (void)sd_beat(&d->sd_beat, load_progress(&st));
-    (void)sd_say_status("Loading: %.1f of %.1f GiB", (double)st.load_done / GIB,
-                        (double)st.load_total / GIB);
-}
-
-/* The loop is alive, for it runs this; the engine is if it has nothing to do or
- * its counters moved. */
-static void on_watchdog(struct ev_loop *loop, ev_timer *w, int revents)
-{
-    struct daemon *d = w->data;
-    struct engine_status st;
-    uint64_t now;
-
-    (void)loop;
-    (void)revents;
-    engine_status(d->engine, &st);
-    now = load_progress(&st) + st.row_layers;
-    if ((st.state != ENGINE_LOADING && st.running == 0) || now != d->watched) {
-        (void)sd_say_watchdog();
-    }
-    d->watched = now;
-}
-
 /* ---- the engine's state ---------------------------------------------------
  */
 
@@ -185,21 +144,48 @@ static void finish(struct daemon *d)
 
 static void on_ready(struct daemon *d, const struct engine_status *st)
 {
-    log_info("ready after %.1f s: %s, %s, max_model_len %d",
-             (double)(server_now_us() - d->started_us) / 1e6,
-             d->server->model_name, st->device, st->max_model_len);
-    (void)sd_say_status("Serving %s", d->server->model_name);
-    (void)sd_say_ready();
+    struct log_about about = LOG_ABOUT(LOG_ID_READY);
+    uint64_t us = server_now_us() - d->started_us;
+
+    about.duration_ms = (int64_t)(us / 1000);
+    log_event(LOG_INFO, &about, "ready after %.1f s: %s, %s, max_model_len %d",
+              (double)us / 1e6, d->server->model_name, st->device,
+              st->max_model_len);
+    service_ready(&d->service);
+}
+
+static void on_failed_over(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    (void)loop;
+    (void)revents;
+    finish(w->data);
+}
+
+static void log_failed(int status, const char *cause)
+{
+    struct log_about about = LOG_ABOUT(LOG_ID_FAILED);
+
+    log_event(LOG_ERROR, &about, "giving up (status %d): %s", status, cause);
 }
 
 /* The load or the device failed. Those who wait have been told by the engine's
- * events; whoever comes while these leave is told `unavailable`. */
+ * events; whoever comes before the end is told `unavailable`. */
 static void on_failed(struct daemon *d, const struct engine_status *st)
 {
+    char hint[SANDBOX_HINT];
+
     d->status = st->exit_code != 0 ? st->exit_code : EX_SOFTWARE;
-    log_error("giving up (status %d): %s", d->status, st->cause);
-    (void)sd_say_status("Failed: %s", st->cause);
-    finish(d);
+    log_failed(d->status, st->cause);
+    if (sandbox_hint(d->opts.conf.model, hint)) {
+        log_error("%s", hint);
+    }
+    service_failed(&d->service, st->cause);
+    if (!d->inherited || d->stopping) {
+        finish(d);
+        return;
+    }
+    ev_timer_set(&d->failed_over, FAILED_MS / 1e3, 0.);
+    ev_timer_start(d->loop, &d->failed_over);
 }
 
 /* After each wake of the engine. READY is said in one place and once: the
@@ -211,7 +197,11 @@ static void on_wake(void *ctx)
     enum engine_state before = d->seen;
 
     engine_status(d->engine, &st);
-    if (st.state == before || d->over) {
+    if (d->over) {
+        return;
+    }
+    service_wake(&d->service);
+    if (st.state == before) {
         return;
     }
     d->seen = st.state;
@@ -220,11 +210,15 @@ static void on_wake(void *ctx)
     } else if (before == ENGINE_LOADING && st.state == ENGINE_READY &&
                !d->stopping) {
         on_ready(d, &st);
-    } else if (st.state == ENGINE_DRAINING) {
-        (void)sd_say_status("Draining");
-    } else if (st.state == ENGINE_READY && !d->stopping) {
-        (void)sd_say_status("Serving %s", d->server->model_name);
     }
+}
+
+static int on_reload(void *ctx, struct conf_changes *ret, char *why,
+                     size_t n_why)
+{
+    struct daemon *d = ctx;
+
+    return service_reload(&d->service, ret, why, n_why);
 }
 
 static void on_engine_log(void *ctx, int level, const char *line)
@@ -277,26 +271,27 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
     d->stopping = true;
     engine_status(d->engine, &st);
     log_info("stopping: %d requests in flight", d->server->flights.n);
-    (void)sd_say_stopping(d->conf.drain_timeout + 15000);
-    (void)sd_say_status("Stopping: %d requests in flight",
-                        d->server->flights.n);
+    service_stopping(&d->service, d->opts.conf.drain_timeout + 15000);
     server_drain(d->server);
     engine_drain(d->engine, true);
-    if (st.state == ENGINE_LOADING) {
+    if (st.state == ENGINE_LOADING || st.state == ENGINE_FAILED) {
         finish(d); /* what waits would wait for the whole load */
         return;
     }
     ev_prepare_start(loop, &d->turn);
-    ev_timer_set(&d->drain_over, (double)d->conf.drain_timeout / 1e3, 0.);
+    ev_timer_set(&d->drain_over, (double)d->opts.conf.drain_timeout / 1e3, 0.);
     ev_timer_start(loop, &d->drain_over);
 }
 
 static void on_hup(struct ev_loop *loop, ev_signal *w, int revents)
 {
+    struct daemon *d = w->data;
+    struct conf_changes changes;
+    char why[200];
+
     (void)loop;
-    (void)w;
     (void)revents;
-    log_warn("SIGHUP: reload is not supported yet; nothing was changed");
+    (void)service_reload(&d->service, &changes, why, sizeof(why));
 }
 
 /* test_hold_*: the held load or one held step, or all from now on. */
@@ -319,25 +314,19 @@ static void watch_signal(struct daemon *d, ev_signal *w, int signum,
 
 static void start_watching(struct daemon *d)
 {
-    uint64_t usec = sd_watchdog_usec();
-
     watch_signal(d, &d->term, SIGTERM, on_stop);
     watch_signal(d, &d->intr, SIGINT, on_stop);
     watch_signal(d, &d->hup, SIGHUP, on_hup);
-    if (d->conf.test_hold_load || d->conf.test_hold_steps) {
+    if (d->opts.conf.test_hold_load || d->opts.conf.test_hold_steps) {
         watch_signal(d, &d->usr1, SIGUSR1, on_release);
         watch_signal(d, &d->usr2, SIGUSR2, on_release);
     }
     ev_prepare_init(&d->turn, on_turn);
     ev_set_priority(&d->turn, EV_MINPRI); /* after conn.c has flushed */
     ev_timer_init(&d->drain_over, on_drain_over, 0., 0.);
-    ev_timer_init(&d->beat, on_beat, 0., SD_BEAT_MS / 1e3);
-    ev_timer_init(&d->watchdog, on_watchdog, 0., (double)usec / 2e6);
-    d->turn.data = d->drain_over.data = d->beat.data = d->watchdog.data = d;
-    ev_timer_again(d->loop, &d->beat);
-    if (usec > 0) {
-        ev_timer_again(d->loop, &d->watchdog);
-    }
+    ev_timer_init(&d->failed_over, on_failed_over, 0., 0.);
+    d->turn.data = d->drain_over.data = d->failed_over.data = d;
+    service_start(&d->service, d->loop, &d->opts, d->server, d->engine);
 }
 
 static void stop_watching(struct daemon *d)
@@ -345,14 +334,14 @@ static void stop_watching(struct daemon *d)
     ev_signal_stop(d->loop, &d->term);
     ev_signal_stop(d->loop, &d->intr);
     ev_signal_stop(d->loop, &d->hup);
-    if (d->conf.test_hold_load || d->conf.test_hold_steps) {
+    if (d->opts.conf.test_hold_load || d->opts.conf.test_hold_steps) {
         ev_signal_stop(d->loop, &d->usr1);
         ev_signal_stop(d->loop, &d->usr2);
     }
     ev_prepare_stop(d->loop, &d->turn);
     ev_timer_stop(d->loop, &d->drain_over);
-    ev_timer_stop(d->loop, &d->beat);
-    ev_timer_stop(d->loop, &d->watchdog);
+    ev_timer_stop(d->loop, &d->failed_over);
+    service_stop(&d->service);
 }
 
 /* ---- start ------------------------------------------------------------------
@@ -391,6 +380,7 @@ static int open_listener(struct daemon *d)
     r = sd_listen_fd(&fd);
     if (r == 0) {
         r = listen_inherit(&d->listener, fd);
+        d->inherited = r == 0;
     }
     if (r != -ENOENT) {
         if (r < 0) {
@@ -398,10 +388,11 @@ static int open_listener(struct daemon *d)
         }
         return r;
     }
-    gid = group_of(d->conf.socket_group, &r);
+    gid = group_of(d->opts.conf.socket_group, &r);
     if (r == 0) {
-        r = listen_bind(&d->listener, d->conf.socket,
-                        (mode_t)d->conf.socket_mode, gid, why, sizeof(why));
+        r = listen_bind(&d->listener, d->opts.conf.socket,
+                        (mode_t)d->opts.conf.socket_mode, gid, why,
+                        sizeof(why));
         if (r < 0) {
             log_error("%s", why);
         }
@@ -411,17 +402,17 @@ static int open_listener(struct daemon *d)
 
 static int create_engine(struct daemon *d)
 {
-    struct model_conf model = options_model(&d->conf);
+    struct model_conf model = options_model(&d->opts.conf);
     const struct engine_conf c = {
         .model = &model,
-        .max_queue = d->conf.max_queue,
-        .max_prompt_tokens = d->conf.max_prompt_tokens,
-        .max_batched_tokens = d->conf.max_batched_tokens,
-        .prefill_chunk = d->conf.prefill_chunk,
-        .step_target_ms = d->conf.step_target_ms,
+        .max_queue = d->opts.conf.max_queue,
+        .max_prompt_tokens = d->opts.conf.max_prompt_tokens,
+        .max_batched_tokens = d->opts.conf.max_batched_tokens,
+        .prefill_chunk = d->opts.conf.prefill_chunk,
+        .step_target_ms = d->opts.conf.step_target_ms,
         .drafts = model.drafts,
-        .hold_load = d->conf.test_hold_load,
-        .hold_steps = d->conf.test_hold_steps,
+        .hold_load = d->opts.conf.test_hold_load,
+        .hold_steps = d->opts.conf.test_hold_steps,
         .wake = server_wake,
         .log = on_engine_log,
         .ctx = d->server,
@@ -463,6 +454,7 @@ static int run(struct daemon *d)
 {
     static const int faults[] = {SIGBUS,  SIGSEGV, SIGFPE, SIGILL,
                                  SIGABRT, SIGSYS,  SIGTRAP};
+    struct log_about about = LOG_ABOUT(LOG_ID_START);
     sigset_t all, before;
 
     /* Signals are for the loop: the engine's threads inherit that they are
@@ -486,14 +478,16 @@ static int run(struct daemon *d)
         log_warn("built without libsystemd: READY will not be told");
     }
     d->status = EX_SOFTWARE;
-    if (server_create(&d->server, d->loop, &d->conf) == 0) {
+    if (server_create(&d->server, d->loop, &d->opts.conf) == 0) {
         server_accept(d->server, &d->listener);
         d->server->on_wake = on_wake;
+        d->server->on_reload = on_reload;
         d->server->ctx = d;
         if (create_engine(d) == 0) {
             server_attach(d->server, d->engine);
             d->status = EX_OK;
-            log_info("stepd %s: %s", PACKAGE_VERSION, d->conf.model);
+            log_event(LOG_INFO, &about, "stepd %s: %s", PACKAGE_VERSION,
+                      d->opts.conf.model);
             start_watching(d);
             (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
             ev_run(d->loop, 0);
@@ -509,26 +503,44 @@ static int run(struct daemon *d)
     return d->status;
 }
 
+/* The configuration is wrong. Clients that wait on a socket which others hold
+ * would wait for ever: they are told. */
+static void tell_waiting(const char *cause)
+{
+    int fd;
+
+    log_failed(EX_CONFIG, cause);
+    if (sd_listen_fd(&fd) == 0) {
+        (void)sd_say_status("Failed: %s", cause);
+        farewell(fd, cause, FAILED_MS);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct daemon d = {.seen = ENGINE_LOADING};
     struct model_conf model;
-    bool check;
+    char cause[512];
     int status;
 
     log_init(LOG_INFO);
-    status = options_read(argc, argv, &d.conf, &check);
+    status = options_read(argc, argv, &d.opts, cause, sizeof(cause));
     if (status != EX_OK) {
+        if (!d.opts.check) {
+            tell_waiting(cause);
+        }
+        options_finish(&d.opts);
         return status;
     }
-    log_set_level((enum log_level)d.conf.log_level);
-    if (check) {
-        model = options_model(&d.conf);
+    log_set_level((enum log_level)d.opts.conf.log_level);
+    if (d.opts.check) {
+        model = options_model(&d.opts.conf);
         status = check_run(&model);
     } else {
-        prepare_process(&d.conf);
+        prepare_process(&d.opts.conf);
         status = run(&d);
     }
-    conf_finish(&d.conf);
+    conf_finish(&d.opts.conf);
+    options_finish(&d.opts);
     return status;
 }

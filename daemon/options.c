@@ -3,10 +3,10 @@
  *
  * The command line and stepd.conf, as one struct conf.
  *
- * Owns nothing; struct conf owns its texts. Runs first, on the only thread, and
- * is the one place that ends the program by itself: for --version, --help and a
- * command line that is wrong. --model and its like are --set model=...: there
- * is one way in, and what comes later on the line wins.
+ * Owns the texts of --set; struct conf owns its own. Runs first, on the only
+ * thread, and is the one place that ends the program by itself: for --version,
+ * --help and a command line that is wrong. --model and its like are --set
+ * model=...: there is one way in, and what comes later on the line wins.
  */
 
 #include "daemon/options.h"
@@ -22,15 +22,6 @@
 #include "daemon/base/die.h"
 #include "daemon/base/log.h"
 
-#define MAX_SETS 64
-
-struct args {
-    const char *config;
-    const char *set[MAX_SETS];
-    int n_sets;
-    bool check;
-};
-
 /* ---- command line -------------------------------------------------------- */
 
 static void usage(FILE *f)
@@ -42,12 +33,13 @@ static void usage(FILE *f)
         f);
 }
 
-static void add_set(struct args *a, const char *key, const char *value)
+static void add_set(struct options *a, const char *key, const char *value)
 {
     char *text;
 
-    if (a->n_sets == MAX_SETS) {
-        (void)fprintf(stderr, "stepd: more than %d settings\n", MAX_SETS);
+    if (a->source.n_set == OPTIONS_MAX_SETS) {
+        (void)fprintf(stderr, "stepd: more than %d settings\n",
+                      OPTIONS_MAX_SETS);
         exit(EX_USAGE);
     }
     if (key == NULL) {
@@ -56,18 +48,10 @@ static void add_set(struct args *a, const char *key, const char *value)
         text = xmalloc(strlen(key) + strlen(value) + 2);
         (void)sprintf(text, "%s=%s", key, value);
     }
-    a->set[a->n_sets++] = text;
+    a->set[a->source.n_set++] = text;
 }
 
-static void free_sets(struct args *a)
-{
-    for (int i = 0; i < a->n_sets; i++) {
-        free((char *)a->set[i]);
-    }
-    a->n_sets = 0;
-}
-
-static void parse_args(struct args *a, int argc, char **argv)
+static void parse_args(struct options *a, int argc, char **argv)
 {
     enum {
         ARG_CONFIG,
@@ -95,7 +79,7 @@ static void parse_args(struct args *a, int argc, char **argv)
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (c) {
         case ARG_CONFIG:
-            a->config = optarg;
+            a->source.file = optarg;
             break;
         case ARG_MODEL:
         case ARG_BACKEND:
@@ -128,33 +112,39 @@ static void parse_args(struct args *a, int argc, char **argv)
 
 /* ---- configuration ------------------------------------------------------- */
 
-int options_read(int argc, char **argv, struct conf *ret, bool *ret_check)
+int options_read(int argc, char **argv, struct options *ret, char *cause,
+                 size_t n_cause)
 {
-    struct args a = {0};
-    struct conf_source src;
+    static const char no_model[] =
+        "no model: give --model DIR, or model = DIR in stepd.conf";
     struct conf_report rep;
-    struct conf conf;
-    int r;
 
-    parse_args(&a, argc, argv);
-    src = (struct conf_source){a.config, a.set, a.n_sets};
-    r = conf_load(&src, &rep, &conf);
-    free_sets(&a);
-    if (r < 0) {
+    memset(ret, 0, sizeof(*ret));
+    ret->source.set = ret->set;
+    parse_args(ret, argc, argv);
+    if (conf_load(&ret->source, &rep, &ret->conf) < 0) {
         for (int i = 0; i < rep.n; i++) {
             log_error("%s", rep.line[i]);
         }
+        (void)snprintf(cause, n_cause, "%s", rep.line[0]);
         conf_report_finish(&rep);
         return EX_CONFIG;
     }
-    if (conf.model[0] == '\0') {
-        log_error("no model: give --model DIR, or model = DIR in stepd.conf");
-        conf_finish(&conf);
+    if (ret->conf.model[0] == '\0') {
+        log_error("%s", no_model);
+        (void)snprintf(cause, n_cause, "%s", no_model);
+        conf_finish(&ret->conf);
         return EX_CONFIG;
     }
-    *ret = conf;
-    *ret_check = a.check;
     return EX_OK;
+}
+
+void options_finish(struct options *o)
+{
+    for (int i = 0; i < o->source.n_set; i++) {
+        free((char *)o->set[i]);
+    }
+    o->source.n_set = 0;
 }
 
 struct model_conf options_model(const struct conf *c)

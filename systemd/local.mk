@@ -1,19 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 #
-# sysusers and tmpfiles are installed as stepd.conf in their folders.
+# The service and its instances are one file, and so are the two sockets: what
+# is different is filled in here. sysusers and tmpfiles are installed as
+# stepd.conf in their folders.
+
+UNIT_EDIT = $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@bindir[@]|$(bindir)|g' \
+	-e '$(unit_backoff)'
+UNIT_ONE = -e 's|@kind[@]|The one service of a host|' -e 's|@unit[@]|stepd.service|g' \
+	-e 's|@description[@]||' -e 's|@socketunit[@]|stepd.socket|g' \
+	-e 's|@conf[@]|$(confdir)/stepd.conf|' -e 's|@state[@]|stepd|' \
+	-e 's|@socket[@]|$(rundir)/stepd.sock|'
+UNIT_MANY = -e 's|@kind[@]|One instance (NAME.conf, NAME.sock)|' \
+	-e 's|@unit[@]|stepd@NAME.service|g' -e 's|@description[@]| (%i)|' \
+	-e 's|@socketunit[@]|stepd@%i.socket|g' \
+	-e 's|@conf[@]|$(confdir)/%i.conf|' -e 's|@state[@]|stepd/%i|' \
+	-e 's|@socket[@]|$(rundir)/%i.sock|'
 
 systemd/stepd.service: systemd/stepd.service.in Makefile
-	$(AM_V_GEN)$(MKDIR_P) systemd && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' \
-	    -e 's|@confdir[@]|$(confdir)|g' \
+	$(AM_V_GEN)$(MKDIR_P) systemd && $(UNIT_EDIT) $(UNIT_ONE) \
 	    $(srcdir)/systemd/stepd.service.in >$@.tmp && mv $@.tmp $@
-CLEANFILES += systemd/stepd.service
-EXTRA_DIST += systemd/stepd.service.in systemd/stepd.socket \
-	systemd/stepd.sysusers systemd/stepd.tmpfiles
+systemd/stepd@.service: systemd/stepd.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) systemd && $(UNIT_EDIT) $(UNIT_MANY) \
+	    $(srcdir)/systemd/stepd.service.in >$@.tmp && mv $@.tmp $@
+systemd/stepd.socket: systemd/stepd.socket.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) systemd && $(UNIT_EDIT) $(UNIT_ONE) \
+	    $(srcdir)/systemd/stepd.socket.in >$@.tmp && mv $@.tmp $@
+systemd/stepd@.socket: systemd/stepd.socket.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) systemd && $(UNIT_EDIT) $(UNIT_MANY) \
+	    $(srcdir)/systemd/stepd.socket.in >$@.tmp && mv $@.tmp $@
+systemd/user/stepd.service: systemd/user/stepd.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) systemd/user && $(UNIT_EDIT) \
+	    $(srcdir)/systemd/user/stepd.service.in >$@.tmp && mv $@.tmp $@
+
+UNITS = systemd/stepd.service systemd/stepd@.service systemd/stepd.socket \
+	systemd/stepd@.socket
+CLEANFILES += $(UNITS) systemd/user/stepd.service
+EXTRA_DIST += systemd/stepd.service.in systemd/stepd.socket.in \
+	systemd/stepd.sysusers systemd/stepd.tmpfiles \
+	systemd/user/stepd.service.in systemd/user/stepd.socket \
+	systemd/cuda/10-nvidia.conf systemd/cuda/20-multi-gpu.conf \
+	systemd/cuda/stepd-nvidia.service
 
 if INSTALL_UNITS
 unitdir = $(systemdsystemunitdir)
-unit_DATA = systemd/stepd.service systemd/stepd.socket
+unit_DATA = $(UNITS)
+if WITH_CUDA
+unit_DATA += systemd/cuda/stepd-nvidia.service
+dropindir = $(systemdsystemunitdir)/stepd.service.d
+dropin_DATA = systemd/cuda/10-nvidia.conf
+endif
+endif
+if INSTALL_USER_UNITS
+userunitdir = $(systemduserunitdir)
+userunit_DATA = systemd/user/stepd.service systemd/user/stepd.socket
 endif
 
 install-data-local:

@@ -79,7 +79,7 @@ tests/data/unpacked.stamp: tests/data/micro.tar.xz \
 CLEANFILES += tests/data/unpacked.stamp \
 	tests/data/real-tokenizer/tokenizer.json
 
-clean-local:
+clean-local: clean-systemd
 	rm -rf tests/data/micro
 
 # ---- programs and scripts -------------------------------------------------
@@ -120,6 +120,7 @@ include tests/fuzz/local.mk
 include tests/e2e/local.mk
 include tests/lint/local.mk
 include tests/bench/local.mk
+include tests/systemd/local.mk
 
 TESTS += $(check_PROGRAMS) $(dist_check_SCRIPTS)
 

@@ -4,7 +4,8 @@
  * stepd.conf, table-driven: the table below is the only place that knows keys.
  * conf_value.c turns one value's text into a field; this file reads files.
  *
- * Owns the texts and lists inside struct conf. Runs before any thread exists.
+ * Owns the texts and lists inside struct conf. Runs before any thread exists,
+ * and in conf_reload on the I/O thread, the only one that reads struct conf.
  * The invariant: a struct conf handed out is complete and in range; with any
  * problem there is none, and every problem is told at once, with file and line.
  *
@@ -166,7 +167,10 @@ struct load {
     int line;
     long n_bytes;
     int line_of[N_KEYS]; /* where this file set the key, 0 = not */
+    /* "FILE:LINE" of the value that holds; NULL: the built-in default */
+    char *place[N_KEYS];
 };
+_Static_assert(N_KEYS <= CONF_MAX_KEYS, "keys of struct conf_changes");
 
 void conf_report_finish(struct conf_report *r)
 {
@@ -226,6 +230,21 @@ static void set_key(struct load *l, int i_key, const char *value)
         problem(l, "%s = %.200s: %s%sexpected %s (%s)", key->name, value, why,
                 why[0] != '\0' ? "; " : "", allowed, key->doc);
     }
+}
+
+/* The file or option that is being read sets the key. */
+static void set_key_here(struct load *l, int i_key, const char *value)
+{
+    char place[1100];
+
+    if (l->line > 0) {
+        (void)snprintf(place, sizeof(place), "%.1024s:%d", l->file, l->line);
+    } else {
+        (void)snprintf(place, sizeof(place), "%.1024s", l->file);
+    }
+    free(l->place[i_key]);
+    l->place[i_key] = xstrdup(place);
+    set_key(l, i_key, value);
 }
 
 static void unknown_key(struct load *l, const char *name)
@@ -316,7 +335,7 @@ static int on_key(void *user, const char *section, const char *name,
                 l->line_of[i]);
     } else {
         l->line_of[i] = l->line;
-        set_key(l, i, value);
+        set_key_here(l, i, value);
     }
     return 1;
 }
@@ -413,7 +432,7 @@ static void read_set(struct load *l, const char *set)
         if (i < 0) {
             unknown_key(l, name);
         } else {
-            set_key(l, i, eq + 1);
+            set_key_here(l, i, eq + 1);
         }
     }
     l->file = NULL;
@@ -435,36 +454,89 @@ static void check_whole(struct load *l)
     }
 }
 
+/* l.conf is complete where this returns 0, and gone otherwise. */
+static int load_all(struct load *l, const struct conf_source *src)
+{
+    const char *file =
+        src->file != NULL ? src->file : STEPD_CONFDIR "/stepd.conf";
+
+    memset(l->rep, 0, sizeof(*l->rep));
+    l->file = "built-in default";
+    for (int i = 0; i < N_KEYS; i++) {
+        set_key(l, i, table[i].def);
+    }
+    BUG_ON(l->rep->n > 0);
+    read_file(l, file, src->file == NULL);
+    read_folder(l, file);
+    for (int i = 0; i < src->n_set; i++) {
+        read_set(l, src->set[i]);
+    }
+    if (l->rep->n == 0) {
+        check_whole(l);
+    }
+    if (l->bad_key) {
+        tell_keys(l);
+    }
+    if (l->rep->n > 0) {
+        conf_finish(&l->conf);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static void forget_places(struct load *l)
+{
+    for (int i = 0; i < N_KEYS; i++) {
+        free(l->place[i]);
+    }
+}
+
 int conf_load(const struct conf_source *src, struct conf_report *rep,
               struct conf *ret)
 {
     struct load l = {.rep = rep};
-    const char *file =
-        src->file != NULL ? src->file : STEPD_CONFDIR "/stepd.conf";
+    int r = load_all(&l, src);
 
-    memset(rep, 0, sizeof(*rep));
-    l.file = "built-in default";
+    forget_places(&l);
+    if (r == 0) {
+        *ret = l.conf;
+    }
+    return r;
+}
+
+int conf_reload(const struct conf_source *src, struct conf_report *rep,
+                struct conf *c, struct conf_changes *ret)
+{
+    struct load l = {.rep = rep};
+    int r = load_all(&l, src);
+
+    ret->n = 0;
+    if (r < 0) {
+        goto out;
+    }
     for (int i = 0; i < N_KEYS; i++) {
-        set_key(&l, i, table[i].def);
+        if (conf_value_same(c, &l.conf, &table[i])) {
+            continue;
+        }
+        ret->key[ret->n++] = table[i].name;
+        if (!table[i].live) {
+            problem(&l,
+                    "%s%s%s cannot change while the daemon runs: restart "
+                    "it, or put the old value back",
+                    l.place[i] != NULL ? l.place[i] : "",
+                    l.place[i] != NULL ? ": " : "", table[i].name);
+            r = -EPERM;
+        }
     }
-    BUG_ON(rep->n > 0);
-    read_file(&l, file, src->file == NULL);
-    read_folder(&l, file);
-    for (int i = 0; i < src->n_set; i++) {
-        read_set(&l, src->set[i]);
+    for (int i = 0; r == 0 && i < N_KEYS; i++) {
+        if (table[i].live) {
+            conf_value_swap(c, &l.conf, &table[i]);
+        }
     }
-    if (rep->n == 0) {
-        check_whole(&l);
-    }
-    if (l.bad_key) {
-        tell_keys(&l);
-    }
-    if (rep->n > 0) {
-        conf_finish(&l.conf);
-        return -EINVAL;
-    }
-    *ret = l.conf;
-    return 0;
+    conf_finish(&l.conf); /* the old values, where they were exchanged */
+out:
+    forget_places(&l);
+    return r;
 }
 
 void conf_finish(struct conf *c)

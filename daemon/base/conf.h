@@ -120,4 +120,18 @@ int conf_load(const struct conf_source *src, struct conf_report *rep,
               struct conf *ret);
 void conf_finish(struct conf *c);
 
+#define CONF_MAX_KEYS 128
+
+/* Reads the sources again into a running daemon's c: all of it or nothing. 0:
+ * what may change live was taken over; changed has the names of the keys that
+ * differ, n_changed of them. -EINVAL: the report says what is wrong in the
+ * files. -EPERM: it names each key that only a restart can change, with file
+ * and line. c is untouched then. */
+struct conf_changes {
+    const char *key[CONF_MAX_KEYS];
+    int n;
+};
+int conf_reload(const struct conf_source *src, struct conf_report *rep,
+                struct conf *c, struct conf_changes *ret);
+
 #endif

@@ -292,6 +292,58 @@ void conf_value_clear(struct conf *c, const struct conf_key *key)
     }
 }
 
+static size_t size_of(const struct conf_key *key)
+{
+    switch (key->type) {
+    case CONF_TEXT:
+    case CONF_WORD:
+        return sizeof(char *);
+    case CONF_CHOICE:
+    case CONF_INT:
+    case CONF_OCTAL:
+        return sizeof(int);
+    case CONF_REAL:
+        return sizeof(double);
+    case CONF_BYTES:
+    case CONF_TIME:
+        return sizeof(uint64_t);
+    case CONF_BOOL:
+        return sizeof(bool);
+    case CONF_USERS:
+    case CONF_GROUPS:
+        return sizeof(struct conf_ids);
+    }
+    die("bug: type of key %s", key->name);
+}
+
+bool conf_value_same(const struct conf *a, const struct conf *b,
+                     const struct conf_key *key)
+{
+    const void *p = (const char *)a + key->offset;
+    const void *q = (const char *)b + key->offset;
+    const struct conf_ids *i = p, *j = q;
+
+    if (key->type == CONF_TEXT) {
+        return strcmp(*(char *const *)p, *(char *const *)q) == 0;
+    }
+    if (key->type == CONF_USERS || key->type == CONF_GROUPS) {
+        return i->n == j->n &&
+               (i->n == 0 ||
+                memcmp(i->id, j->id, (size_t)i->n * sizeof(i->id[0])) == 0);
+    }
+    return memcmp(p, q, size_of(key)) == 0;
+}
+
+void conf_value_swap(struct conf *a, struct conf *b, const struct conf_key *key)
+{
+    char tmp[sizeof(struct conf_ids)];
+    size_t n = size_of(key);
+
+    memcpy(tmp, field(a, key), n);
+    memcpy(field(a, key), field(b, key), n);
+    memcpy(field(b, key), tmp, n);
+}
+
 /* ---- what may stand there ----------------------------------------------- */
 
 /* "64K", "1G": as a person would write it. */

@@ -11,6 +11,11 @@
  * the allowed values", and is left alone otherwise. */
 int conf_value_set(struct conf *c, const struct conf_key *key, const char *text,
                    char *why, size_t n_why);
+bool conf_value_same(const struct conf *a, const struct conf *b,
+                     const struct conf_key *key);
+/* Exchanges the two fields, and with them what they own. */
+void conf_value_swap(struct conf *a, struct conf *b,
+                     const struct conf_key *key);
 /* Frees what the field owns and zeroes it. */
 void conf_value_clear(struct conf *c, const struct conf_key *key);
 

@@ -7,23 +7,34 @@
  * state there is. Any thread may log: a line is built on the caller's stack
  * and leaves by one write(2), so lines never mix and no lock is held. A write
  * that fails (a full disk, a journal that is gone) loses the line and nothing
- * else: a daemon must not stop answering because nobody takes its log.
+ * else: a daemon must not stop answering because nobody takes its log. For the
+ * same reason nothing here waits for a journal that has stopped reading: both
+ * of its sockets are written without blocking, and lost lines are counted.
+ *
+ * Lines with fields go to the journal's own socket, in its native form: KEY=
+ * VALUE lines in one datagram. (sd_journal_send would wait for a full queue.)
  */
 
 #include "daemon/base/log.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 static atomic_int log_level_now = LOG_INFO;
 static atomic_int log_fd = STDERR_FILENO;
 static atomic_bool log_prefix;
+static atomic_int journal_fd = -1; /* connected to the journal, or -1 */
+static atomic_uint n_lost;         /* lines, since the last that was taken */
 
 static const struct {
     char prefix[4]; /* sd-daemon(3): the priority as systemd reads it */
@@ -48,10 +59,31 @@ static bool stderr_is_journal(void)
            st.st_ino == ino;
 }
 
+void log_journal_to(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    fd = atomic_exchange(&journal_fd, fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 void log_init(enum log_level level)
 {
+    bool journal = stderr_is_journal();
+
     log_set_level(level);
-    log_to(STDERR_FILENO, stderr_is_journal());
+    log_to(STDERR_FILENO, journal);
+    if (journal) {
+        log_journal_to("/run/systemd/journal/socket");
+    }
 }
 
 void log_set_level(enum log_level level)
@@ -87,25 +119,17 @@ static int put_head(char *line, size_t n, enum log_level level)
                               levels[level].word);
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+/* Appends the message to the head of n bytes; control characters are shown as
+ * '?', a line that is too long ends in "...". The new length. */
+static size_t put_text(char *line, size_t head, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+static size_t put_text(char *line, size_t head, const char *fmt, va_list ap)
 {
     static const char cut[] = "...";
-    char line[LOG_MAX_LINE + 1]; /* + the newline */
-    size_t head, n;
-    va_list ap;
-    int r;
+    int r = vsnprintf(line + head, LOG_MAX_LINE - head, fmt, ap);
+    size_t n = head + (r > 0 ? (size_t)r : 0);
 
-    if (!log_enabled(level)) {
-        return;
-    }
-    head = (size_t)put_head(line, LOG_MAX_LINE, level);
-    va_start(ap, fmt);
-    r = vsnprintf(line + head, LOG_MAX_LINE - head, fmt, ap);
-    va_end(ap);
-    if (r < 0) {
-        return;
-    }
-    n = head + (size_t)r;
     if (n >= LOG_MAX_LINE) {
         n = LOG_MAX_LINE - 1;
         memcpy(line + n - strlen(cut), cut, strlen(cut));
@@ -115,9 +139,97 @@ void log_line(enum log_level level, const char *fmt, ...)
             line[i] = '?';
         }
     }
+    return n;
+}
+
+/* A line that nobody takes now is lost; the next one that is taken is followed
+ * by how many were. */
+static void send_line(const char *line, size_t n)
+{
+    int fd = atomic_load(&log_fd);
+    char note[80];
+    unsigned lost;
+    ssize_t r = send(fd, line, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    if (r < 0 && errno == ENOTSOCK) {
+        r = write(fd, line, n);
+    }
+    if (r < 0) {
+        atomic_fetch_add(&n_lost, 1);
+        return;
+    }
+    lost = atomic_exchange(&n_lost, 0);
+    if (lost > 0) {
+        int k = snprintf(
+            note, sizeof(note), "%s%u log lines were lost\n",
+            atomic_load(&log_prefix) ? levels[LOG_WARN].prefix : "", lost);
+        if (write(fd, note, (size_t)k) < 0) {
+            atomic_fetch_add(&n_lost, lost);
+        }
+    }
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    char line[LOG_MAX_LINE + 1]; /* + the newline */
+    size_t n;
+    va_list ap;
+
+    if (!log_enabled(level)) {
+        return;
+    }
+    n = (size_t)put_head(line, LOG_MAX_LINE, level);
+    va_start(ap, fmt);
+    n = put_text(line, n, fmt, ap);
+    va_end(ap);
     line[n++] = '\n';
-    if (write(atomic_load(&log_fd), line, n) < 0) {
-        /* See the top: the line is lost, the daemon goes on. */
+    send_line(line, n);
+}
+
+/* ---- lines with fields --------------------------------------------------- */
+
+static size_t put_field(char *p, size_t size, const char *name, int64_t v)
+{
+    return v < 0 ? 0 : (size_t)snprintf(p, size, "%s=%" PRId64 "\n", name, v);
+}
+
+/* The fields, before the message. */
+static size_t put_fields(char *p, size_t size, enum log_level level,
+                         const struct log_about *a)
+{
+    size_t n = (size_t)snprintf(p, size,
+                                "SYSLOG_IDENTIFIER=stepd\nPRIORITY=%c\n"
+                                "MESSAGE_ID=%s\n",
+                                levels[level].prefix[1], a->message_id);
+
+    n += put_field(p + n, size - n, "REQUEST_ID", a->request_id);
+    n += put_field(p + n, size - n, "UID", a->uid);
+    n += put_field(p + n, size - n, "TOKENS", a->tokens);
+    n += put_field(p + n, size - n, "DURATION_MS", a->duration_ms);
+    return n + (size_t)snprintf(p + n, size - n, "MESSAGE=");
+}
+
+void log_event(enum log_level level, const struct log_about *about,
+               const char *fmt, ...)
+{
+    int fd = atomic_load(&journal_fd);
+    char line[LOG_MAX_LINE + 1];
+    size_t n;
+    va_list ap;
+
+    if (!log_enabled(level)) {
+        return;
+    }
+    n = fd < 0 ? (size_t)put_head(line, LOG_MAX_LINE, level)
+               : put_fields(line, LOG_MAX_LINE, level, about);
+    va_start(ap, fmt);
+    n = put_text(line, n, fmt, ap);
+    va_end(ap);
+    line[n++] = '\n';
+    if (fd < 0) {
+        send_line(line, n);
+    } else if (send(fd, line, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        atomic_fetch_add(&n_lost, 1);
     }
 }
 

@@ -30,6 +30,31 @@ void log_to(int fd, bool prefix);
 void log_line(enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What a line is about, for those who search the journal: numbers of ours, -1
+ * where there is none. Under systemd the line goes to the journal with the
+ * fields MESSAGE_ID, REQUEST_ID, UID, TOKENS and DURATION_MS (stepd(8)); else
+ * it is a line like any other. */
+struct log_about {
+    const char *message_id; /* LOG_ID_... */
+    int64_t request_id;     /* the job's number on the wire */
+    int64_t uid;
+    int64_t tokens; /* prompt and completion together */
+    int64_t duration_ms;
+};
+#define LOG_ABOUT(id)        \
+    {                        \
+        (id), -1, -1, -1, -1 \
+    }
+#define LOG_ID_START "c1ea9c3f4b0d4a6d9c3b0a6f5d2e7b14"
+#define LOG_ID_READY "5a0d7be0c9e44e0f8a4c2f1b6d93e8a7"
+#define LOG_ID_REQUEST "e7c8f1d25a3b4f7c9b60d4a18f2e3c59"
+#define LOG_ID_REFUSED "93b1d6e8f04c4c2b8e5a7d9012f4c6ab"
+#define LOG_ID_FAILED "2f6e0b9ad1c7453e9f8b3c5d7a1e4062"
+void log_event(enum log_level level, const struct log_about *about,
+               const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Tests: where events go instead of the journal's socket. */
+void log_journal_to(const char *path);
+
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)

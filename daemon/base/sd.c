@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "config.h"
 
@@ -99,6 +100,18 @@ int sd_say_status(const char *fmt, ...)
 int sd_say_ready(void)
 {
     return notify("READY=1");
+}
+
+int sd_say_reloading(void)
+{
+    struct timespec t;
+    char line[96];
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)snprintf(line, sizeof(line), "RELOADING=1\nMONOTONIC_USEC=%llu",
+                   (unsigned long long)t.tv_sec * 1000000 +
+                       (unsigned long long)t.tv_nsec / 1000);
+    return notify(line);
 }
 
 int sd_say_stopping(uint64_t extend_ms)

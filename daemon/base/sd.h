@@ -21,6 +21,8 @@ bool sd_built(void);
  * > 0 sent, 0 nobody listens, -errno. */
 int sd_say_status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int sd_say_ready(void); /* READY=1; the caller says it once */
+/* RELOADING=1 and the time; READY=1 ends it. */
+int sd_say_reloading(void);
 /* STOPPING=1; the stop may take so long. */
 int sd_say_stopping(uint64_t extend_ms);
 int sd_say_watchdog(void); /* WATCHDOG=1 */

@@ -204,6 +204,33 @@ static void op_drain(struct server *s, struct conn *c,
     server_send(s, c);
 }
 
+static void op_reload(struct server *s, struct conn *c,
+                      const struct wire_request *r)
+{
+    struct conf_changes changes;
+    struct wire_map m, list;
+    char why[200] = "";
+    uint64_t id = r->id;
+    int err;
+
+    log_info("reload by uid=%u", c->peer.uid);
+    err = s->on_reload(s->ctx, &changes, why, sizeof(why));
+    if (err == -EPERM) {
+        server_error(s, c, id, WIRE_E_UNSUPPORTED, NULL, 0, "%s", why);
+    } else if (err < 0) {
+        server_error(s, c, id, WIRE_E_BAD_REQUEST, NULL, 0, "%s", why);
+    } else {
+        wire_map_begin_done(&m, &s->scratch, id);
+        wire_map_open_list(&m, "changed", &list);
+        for (int i = 0; i < changes.n; i++) {
+            wire_list_str(&list, changes.key[i]);
+        }
+        wire_map_close(&list);
+        (void)wire_map_end(&m);
+        server_send(s, c);
+    }
+}
+
 static void op_later(struct server *s, struct conn *c,
                      const struct wire_request *r)
 {
@@ -233,7 +260,7 @@ static const struct op_row rows[WIRE_N_OPS] = {
     [WIRE_SESSION_DROP] = {op_later, RIGHT_GENERATE},
     [WIRE_SESSION_FORK] = {op_later, RIGHT_GENERATE},
     [WIRE_DRAIN] = {op_drain, RIGHT_ADMIN},
-    [WIRE_RELOAD] = {op_later, RIGHT_ADMIN},
+    [WIRE_RELOAD] = {op_reload, RIGHT_ADMIN},
 };
 
 static bool has_right(const struct peer *p, enum right right)

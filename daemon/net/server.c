@@ -88,6 +88,7 @@ void server_error(struct server *s, struct conn *c, uint64_t id, int code,
 static void log_refusal(struct server *s, uint32_t uid, int code,
                         const char *what)
 {
+    struct log_about about = LOG_ABOUT(LOG_ID_REFUSED);
     uint64_t dropped;
 
     if (!log_limit_ok(&s->noise, (int64_t)(server_now_us() / 1000), &dropped)) {
@@ -97,7 +98,9 @@ static void log_refusal(struct server *s, uint32_t uid, int code,
         log_warn("%llu lines about refused clients were left out",
                  (unsigned long long)dropped);
     }
-    log_warn("uid=%u refused: %s (%s)", uid, wire_code_name(code), what);
+    about.uid = uid;
+    log_event(LOG_WARN, &about, "uid=%u refused: %s (%s)", uid,
+              wire_code_name(code), what);
 }
 
 /* ---- frames of a connection --------------------------------------------- */
@@ -282,29 +285,37 @@ void server_accept(struct server *s, struct listener *l)
 /* One line a request. Numbers and words of ours only, never text. */
 static void log_end(const struct flight *f, const struct event *e)
 {
+    struct log_about about = LOG_ABOUT(LOG_ID_REQUEST);
     double total_ms = (double)(server_now_us() - f->born_us) / 1e3;
 
+    about.request_id = (int64_t)f->job;
+    about.uid = f->account->uid;
+    about.duration_ms = (int64_t)total_ms;
     if (e->type == EVENT_ERROR) {
-        log_info("request uid=%u job=%llu op=%s finish=error code=%s "
-                 "total_ms=%.1f",
-                 f->account->uid, (unsigned long long)f->job,
-                 wire_op_name(f->op), e->code, total_ms);
+        log_event(LOG_INFO, &about,
+                  "request uid=%u job=%llu op=%s finish=error code=%s "
+                  "total_ms=%.1f",
+                  f->account->uid, (unsigned long long)f->job,
+                  wire_op_name(f->op), e->code, total_ms);
     } else if (e->plain) {
-        log_info("request uid=%u job=%llu op=%s finish=done ids=%llu "
-                 "total_ms=%.1f",
-                 f->account->uid, (unsigned long long)f->job,
-                 wire_op_name(f->op), (unsigned long long)f->n_ids, total_ms);
+        log_event(LOG_INFO, &about,
+                  "request uid=%u job=%llu op=%s finish=done ids=%llu "
+                  "total_ms=%.1f",
+                  f->account->uid, (unsigned long long)f->job,
+                  wire_op_name(f->op), (unsigned long long)f->n_ids, total_ms);
     } else {
-        log_info("request uid=%u job=%llu op=%s finish=%s prompt_tokens=%d "
-                 "cached_tokens=%d completion_tokens=%d drafted=%d "
-                 "accepted=%d queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f "
-                 "total_ms=%.1f",
-                 f->account->uid, (unsigned long long)f->job,
-                 wire_op_name(f->op), reply_finish_name(e),
-                 e->usage.prompt_tokens, e->usage.cached_tokens,
-                 e->usage.completion_tokens, e->usage.drafted,
-                 e->usage.accepted, e->timings.queue_ms, e->timings.prefill_ms,
-                 e->timings.decode_ms, total_ms);
+        about.tokens = e->usage.prompt_tokens + e->usage.completion_tokens;
+        log_event(LOG_INFO, &about,
+                  "request uid=%u job=%llu op=%s finish=%s prompt_tokens=%d "
+                  "cached_tokens=%d completion_tokens=%d drafted=%d "
+                  "accepted=%d queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f "
+                  "total_ms=%.1f",
+                  f->account->uid, (unsigned long long)f->job,
+                  wire_op_name(f->op), reply_finish_name(e),
+                  e->usage.prompt_tokens, e->usage.cached_tokens,
+                  e->usage.completion_tokens, e->usage.drafted,
+                  e->usage.accepted, e->timings.queue_ms, e->timings.prefill_ms,
+                  e->timings.decode_ms, total_ms);
     }
 }
 
@@ -410,6 +421,24 @@ int server_create(struct server **ret, struct ev_loop *loop,
     ev_async_start(loop, &s->wake);
     *ret = s;
     return 0;
+}
+
+void server_reconfigured(struct server *s)
+{
+    name_model(s);
+    for (int i = 0; i < s->n_slots; i++) {
+        struct conn *c = s->conns[i];
+        struct peer_ids ids;
+
+        if (c == NULL || c->state != CONN_OPEN || peer_read(c->fd, &ids) < 0 ||
+            peer_judge(&ids, s->conf, s->self_uid, &c->peer)) {
+            continue;
+        }
+        s->n_refused++;
+        count_error(s, WIRE_E_DENIED);
+        log_refusal(s, c->peer.uid, WIRE_E_DENIED, "no longer on a list");
+        conn_fail(c, WIRE_E_DENIED, "this user may no longer use this daemon");
+    }
 }
 
 void server_attach(struct server *s, struct engine *e)

@@ -19,6 +19,7 @@
 #include "daemon/net/flight.h"
 
 struct conf;
+struct conf_changes;
 struct engine;
 struct event;
 struct listener;
@@ -34,6 +35,9 @@ struct server {
     struct flights flights;
     ev_async wake;
     void (*on_wake)(void *ctx); /* after events were drained */
+    /* `reload`: as service_reload */
+    int (*on_reload)(void *ctx, struct conf_changes *ret, char *why,
+                     size_t n_why);
     void *ctx;
     char model_name[256];
     uint32_t self_uid;
@@ -72,6 +76,8 @@ void server_add(struct server *s, int fd);
 
 /* No more connections and no new work; what runs goes on. */
 void server_drain(struct server *s);
+/* The configuration was read again: who may stay is judged anew. */
+void server_reconfigured(struct server *s);
 /* Nothing is in flight and every byte has left. */
 bool server_is_quiet(const struct server *s);
 /* Writes what can be written now; true when nothing is left. */

@@ -63,6 +63,8 @@ struct engine {
     bool started;
     atomic_bool stop, draining;
     atomic_bool nudged;  /* the nudge is in the inbox, or about to be */
+    atomic_bool idle;    /* the engine thread sleeps for want of work */
+    atomic_ullong ticks; /* layers begun */
     atomic_int released; /* steps that may pass while they are held */
 
     /* I/O thread: what engine_stop popped, for engine_poll. */
@@ -359,6 +361,7 @@ static void on_tick(void *ctx)
 {
     struct engine *e = ctx;
 
+    atomic_fetch_add(&e->ticks, 1);
     hear(e);
     if (e->core == NULL || core_step_live(e->core) == 0) {
         return;
@@ -404,6 +407,7 @@ static void fail(struct engine *e, int exit_code, const char *code,
     /* Those who wait are told the cause even when the stop comes at once. */
     answer_all(e, code, cause);
     drop_jobs(e);
+    atomic_store(&e->idle, true);
     while (!atomic_load(&e->stop)) {
         doze(e);
         answer_all(e, code, cause);
@@ -589,7 +593,9 @@ static void serve(struct engine *e)
             return;
         }
         if (r == 0) {
+            atomic_store(&e->idle, true);
             doze(e);
+            atomic_store(&e->idle, false);
         }
         if (!atomic_load(&e->stop) && !shards_same(e)) {
             return;
@@ -696,6 +702,8 @@ int engine_create(struct engine **ret, const struct engine_conf *c)
     atomic_init(&e->draining, false);
     atomic_init(&e->nudged, false);
     atomic_init(&e->released, 0);
+    atomic_init(&e->idle, false);
+    atomic_init(&e->ticks, 0);
     (void)pthread_mutex_init(&e->lock, NULL);
     r = tickets_create(&e->tickets, e->max_live, c->max_queue);
     if (r < 0) {
@@ -793,6 +801,8 @@ void engine_status(struct engine *e, struct engine_status *ret)
     if (ret->state == ENGINE_READY && atomic_load(&e->draining)) {
         ret->state = ENGINE_DRAINING;
     }
+    ret->ticks = atomic_load(&e->ticks);
+    ret->idle = atomic_load(&e->idle);
     ret->queued = tickets_waiting(e->tickets);
     ret->running = live > ret->queued ? live - ret->queued : 0;
 }

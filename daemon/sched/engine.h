@@ -59,6 +59,8 @@ struct engine_status {
     uint64_t requests, finished, failed, cancelled;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t steps, rows, layers, row_layers;
+    uint64_t ticks; /* layers, counted while a step runs too */
+    bool idle;      /* nothing can run: no work, or its readers are slow */
     uint64_t drafts, drafted, accepted, accepted_at[3], proposed_by[3];
     int draft_depth;     /* of the engine's choice, now */
     bool drafter_is_off; /* too little of it was accepted */

@@ -413,6 +413,62 @@ static void test_etc_stepd_conf_is_the_table(void **state)
     }
 }
 
+static void test_reload_takes_what_is_live(void **state)
+{
+    const char *set[] = {"max_queue=7"};
+    struct conf_source src = {main_file, set, 1};
+    struct conf_changes ch;
+    struct conf_report rep;
+    struct conf c;
+
+    (void)state;
+    write_file("a.conf", "model = /m\nallow_users = 1, 2\n");
+    assert_int_equal(conf_load(&src, &rep, &c), 0);
+    write_file("a.conf", "model = /m\nallow_users = 1 2\n");
+    assert_int_equal(conf_reload(&src, &rep, &c, &ch), 0);
+    assert_int_equal(ch.n, 0);
+    write_file("a.conf", "model = /m\nallow_users = 3\nlog_level = debug\n"
+                         "served_model_name = x\n");
+    assert_int_equal(conf_reload(&src, &rep, &c, &ch), 0);
+    assert_int_equal(ch.n, 3);
+    assert_string_equal(ch.key[0], "served_model_name");
+    assert_string_equal(c.served_model_name, "x");
+    assert_int_equal(c.allow_users.n, 1);
+    assert_int_equal(c.allow_users.id[0], 3);
+    assert_int_equal(c.log_level, LOG_DEBUG);
+    assert_int_equal(c.max_queue, 7);
+    conf_finish(&c);
+}
+
+static void test_reload_refuses_the_rest_with_its_place(void **state)
+{
+    struct conf_source src = {main_file, NULL, 0};
+    struct conf_changes ch;
+    struct conf_report rep;
+    char want[256];
+    struct conf c;
+
+    (void)state;
+    write_file("a.conf", "model = /m\nmax_queue = 9\n");
+    assert_int_equal(conf_load(&src, &rep, &c), 0);
+    /* A file that is wrong: as at a start. */
+    write_file("a.conf", "model = /m\nlog_level = debug\nmax_queue = x\n");
+    assert_int_equal(conf_reload(&src, &rep, &c, &ch), -EINVAL);
+    conf_report_finish(&rep);
+    /* Two that take a restart, one of them by not being there any more. */
+    write_file("a.conf", "log_level = debug\n\nmodel = /other\n");
+    assert_int_equal(conf_reload(&src, &rep, &c, &ch), -EPERM);
+    assert_int_equal(rep.n, 2);
+    snprintf(want, sizeof(want), "%s:3: model cannot change", main_file);
+    assert_memory_equal(rep.line[0], want, strlen(want));
+    assert_memory_equal(rep.line[1], "max_queue cannot change", 23);
+    conf_report_finish(&rep);
+    assert_string_equal(c.model, "/m");
+    assert_int_equal(c.max_queue, 9);
+    assert_int_equal(c.log_level, LOG_INFO);
+    conf_finish(&c);
+}
+
 static void test_etc_stepd_conf_loads(void **state)
 {
     struct conf_source src = {TEST_SRCDIR "/etc/stepd.conf", NULL, 0};
@@ -449,6 +505,10 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_named_file_must_exist, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_reload_takes_what_is_live, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_reload_refuses_the_rest_with_its_place, setup, teardown),
         cmocka_unit_test(test_etc_stepd_conf_is_the_table),
         cmocka_unit_test(test_etc_stepd_conf_loads),
     };

@@ -9,6 +9,10 @@
 
 #include <fcntl.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "tests/test.h"
 
 static int fds[2];
@@ -103,6 +107,44 @@ static void test_long_line_is_cut_and_says_so(void **state)
     assert_string_equal(line + LOG_MAX_LINE - 5, "x...\n");
 }
 
+/* A journal of our own: a datagram socket; stopped, it takes nothing more. */
+static void test_events_carry_fields_and_never_wait(void **state)
+{
+    struct log_about about = LOG_ABOUT(LOG_ID_REQUEST);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char text[512];
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    ssize_t n;
+
+    (void)state;
+    snprintf(a.sun_path, sizeof(a.sun_path), "/tmp/stepd-test-log-%d",
+             (int)getpid());
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    log_journal_to(a.sun_path);
+    about.uid = 7;
+    about.tokens = 12;
+    log_event(LOG_INFO, &about, "a\nb %d", 1);
+    n = recv(fd, text, sizeof(text) - 1, 0);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_string_equal(text,
+                        "SYSLOG_IDENTIFIER=stepd\nPRIORITY=6\n"
+                        "MESSAGE_ID=" LOG_ID_REQUEST "\nUID=7\nTOKENS=12\n"
+                        "MESSAGE=a?b 1\n");
+    /* Nobody reads: lines are lost and told, the caller goes on. */
+    for (int i = 0; i < 100000; i++) {
+        log_event(LOG_INFO, &about, "line");
+    }
+    log_to(fds[1], true);
+    log_info("after");
+    assert_non_null(strstr(written(), "log lines were lost\n"));
+    log_journal_to("/nowhere");
+    log_event(LOG_WARN, &about, "plain");
+    assert_string_equal(written(), "<4>plain\n");
+    (void)unlink(a.sun_path);
+    close(fd);
+}
+
 static void test_limit_lets_a_burst_through_and_counts_the_rest(void **state)
 {
     struct log_limit l = LOG_LIMIT(3, 1000);
@@ -133,6 +175,7 @@ int main(void)
         CASE(test_level_decides),
         CASE(test_one_line_stays_one_line),
         CASE(test_long_line_is_cut_and_says_so),
+        CASE(test_events_carry_fields_and_never_wait),
         CASE(test_limit_lets_a_burst_through_and_counts_the_rest),
     };
 

@@ -78,6 +78,8 @@ static void test_states_reach_the_manager(void **state)
     assert_string_equal(heard(), "READY=1");
     assert_true(sd_say_watchdog() > 0);
     assert_string_equal(heard(), "WATCHDOG=1");
+    assert_true(sd_say_reloading() > 0);
+    assert_memory_equal(heard(), "RELOADING=1\nMONOTONIC_USEC=", 27);
     assert_true(sd_say_stopping(1500) > 0);
     assert_string_equal(heard(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000");
     assert_string_equal(heard(), "");

@@ -5,6 +5,8 @@
  * is answered by whom, under which id, to whom, and how each request ends.
  */
 
+#include <errno.h>
+
 #include "tests/daemon/net_bench.h"
 
 static struct bench bench;
@@ -150,6 +152,52 @@ static void test_second_hello_is_refused_and_life_goes_on(void **state)
     client_close(&c);
 }
 
+/* As service_reload: a changed key that takes a restart. */
+static int reload_refused(void *ctx, struct conf_changes *ret, char *why,
+                          size_t n_why)
+{
+    (void)ctx;
+    ret->n = 0;
+    snprintf(why, n_why, "f.conf:3: model cannot change");
+    return -EPERM;
+}
+
+static int reload_broken(void *ctx, struct conf_changes *ret, char *why,
+                         size_t n_why)
+{
+    (void)reload_refused(ctx, ret, why, n_why);
+    return -EINVAL;
+}
+
+static int reload_done(void *ctx, struct conf_changes *ret, char *why,
+                       size_t n_why)
+{
+    (void)ctx;
+    (void)why;
+    (void)n_why;
+    ret->key[0] = "log_level";
+    ret->n = 1;
+    return 0;
+}
+
+static void test_reload_says_what_became_of_it(void **state)
+{
+    struct client c;
+
+    (void)state;
+    client_open(b, &c);
+    b->server->on_reload = reload_done;
+    client_say(b, &c, "{\"op\":\"reload\",\"id\":5}");
+    expect_like(b, &c, "\"changed\": [\"log_level\"]");
+    b->server->on_reload = reload_broken;
+    client_say(b, &c, "{\"op\":\"reload\",\"id\":6}");
+    expect_like(b, &c, ERROR("6", "bad_request"));
+    b->server->on_reload = reload_refused;
+    client_say(b, &c, "{\"op\":\"reload\",\"id\":7}");
+    expect_like(b, &c, "f.conf:3: model cannot change");
+    client_close(&c);
+}
+
 static void test_a_bad_request_leaves_the_connection(void **state)
 {
     struct client c;
@@ -160,6 +208,7 @@ static void test_a_bad_request_leaves_the_connection(void **state)
     expect_like(b, &c, "\"detail\": \"temprature\"");
     client_say(b, &c, "{\"op\":\"pong\",\"id\":4}");
     expect_like(b, &c, ERROR("4", "unknown_op"));
+    b->server->on_reload = reload_refused;
     client_say(b, &c, "{\"op\":\"reload\",\"id\":5}");
     expect_like(b, &c, ERROR("5", "unsupported"));
     client_say(b, &c, PING);
@@ -286,8 +335,8 @@ static void test_duplicate_id_is_refused_under_id_0(void **state)
     /* Even a malformed request must not seem to end the running one. */
     client_say(b, &c, "{\"op\":\"ping\",\"id\":5,\"bad_key\":1}");
     expect_like(b, &c, ERROR("0", "bad_request"));
-    client_say(b, &c, "{\"op\":\"reload\",\"id\":5}");
-    expect_like(b, &c, ERROR("0", "unsupported"));
+    client_say(b, &c, "{\"op\":\"ping\",\"id\":5,\"session\":7}");
+    expect_like(b, &c, ERROR("0", "bad_request"));
     assert_int_equal(b->engine->n_jobs, 1);
     fake_done(b->engine, 0, FINISH_STOP);
     expect_like(b, &c, "{\"id\": 5, \"event\": \"done\"");
@@ -819,6 +868,7 @@ int main(void)
         CASE(test_nothing_runs_before_hello),
         CASE(test_no_common_version_is_told_with_the_range),
         CASE(test_second_hello_is_refused_and_life_goes_on),
+        CASE(test_reload_says_what_became_of_it),
         CASE(test_a_bad_request_leaves_the_connection),
         CASE(test_an_answer_from_accepted_to_done),
         CASE(test_one_log_line_without_text),

@@ -124,8 +124,24 @@ if [ "$(id -u)" -ne 0 ]; then
     ! cat "/proc/$stepd_pid/maps" >/dev/null 2>&1 ||
         fail "its own user can look into the process"
 fi
+
+# ---- reload: by signal and by command; what cannot change live is refused
+echo 'log_level = debug' >"$tmp/stepd.conf"
 kill -HUP "$stepd_pid"
-wait_for_line "$tmp/stepd.log" 'SIGHUP: reload is not supported yet'
+wait_for_line "$tmp/stepd.log" 'reload: changed: log_level'
+echo 'served_model_name = x' >"$tmp/stepd.conf"
+run 0 ctl reload
+said '^served_model_name$'
+said '^log_level$'
+[ "$(ctl status | sed -n 's/^served_model_name *//p')" = x ] || fail "the name"
+echo 'max_queue = 5' >"$tmp/stepd.conf"
+run 69 ctl reload
+said 'stepd.conf:1: max_queue cannot change while the daemon runs'
+echo 'max_queue' >"$tmp/stepd.conf"
+run 64 ctl reload
+said 'stepd.conf:1: .max_queue. is not KEY = VALUE'
+[ "$(ctl status | sed -n 's/^served_model_name *//p')" = x ] || fail "was changed"
+: >"$tmp/stepd.conf"
 [ "$(ctl ping)" = ready ] || fail "SIGHUP stopped the daemon"
 stop_stepd
 

@@ -20,6 +20,8 @@ rules()
 daemon/main.c       daemon/* client/wire.h <ev.h>
 daemon/options.[ch] daemon/options.h daemon/base/* daemon/model/model.h
 daemon/check.[ch]   daemon/check.h daemon/base/* daemon/model/model.h daemon/text/tokenizer.h
+daemon/sandbox.[ch] daemon/sandbox.h
+daemon/service.[ch] daemon/service.h daemon/base/* daemon/net/server.h daemon/options.h daemon/sched/engine.h <ev.h>
 daemon/base/*       daemon/base/* <ini.h> <systemd/*> <xxhash.h>
 daemon/text/*       daemon/base/* daemon/text/* <jansson.h> <pcre2.h>
 daemon/model/*      daemon/base/* daemon/model/* kernels/kernels.h kernels/quant.h <jansson.h> <pcre2.h> <xxhash.h>

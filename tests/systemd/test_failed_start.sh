@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# A start that cannot succeed: whoever waits is told why (`unavailable: CAUSE`),
+# however many come, and once the cause is cured the next one is served: no
+# start limit is hit, no unit has to be reset (field reports 91, 92: no storm).
+
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. "$(dirname "$0")/functions.sh"
+
+FAILED=2f6e0b9ad1c7453e9f8b3c5d7a1e4062
+
+# told REGEX: a client that comes is told this.
+told()
+{
+    expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
+    grep -Eq "unavailable: .*$1" "$tmp/err" || fail "$(cat "$tmp/err")"
+}
+
+# served_again: without a word to systemd.
+served_again()
+{
+    until_true is_prop ActiveState failed
+    conf
+    ready
+    systemctl stop stepd.service
+    expect_prop ActiveState active stepd.socket
+}
+
+systemctl start stepd.socket
+
+# The configuration is wrong. Seven in a row, which is over the start limit;
+# several at once, too.
+conf max_queue=none
+told "$CONF:2: max_queue = none"
+for i in 1 2 3 4 5 6; do
+    ctl complete --max-tokens 1 x 2>"$tmp/err.$i" &
+done
+wait
+cat "$tmp"/err.? >"$tmp/err"
+[ "$(grep -c 'unavailable: .*max_queue' "$tmp/err")" = 6 ] ||
+    fail "$(cat "$tmp/err")"
+until_true is_prop ExecMainStatus 78
+[ "$(n_logged MESSAGE_ID=$FAILED)" -ge 1 ] || fail "not in the journal"
+served_again
+
+# No model, yet.
+conf model=/srv/later
+told '/srv/later'
+until_true is_prop ExecMainStatus 65
+served_again
+
+# Hidden by the sandbox, the whole folder and, as in a download cache, the files
+# that its links mean: the log has the line that opens it.
+mkdir -p /home/ann/hub/models--step/{blobs,snapshots/1}
+for f in "$MODEL"/*; do
+    cp "$f" /home/ann/hub/models--step/blobs/
+    ln -s "../../blobs/$(basename "$f")" \
+        /home/ann/hub/models--step/snapshots/1/
+done
+conf model=/home/ann/hub/models--step/snapshots/1
+told '/home/ann'
+until_true logged 'BindReadOnlyPaths=/home/ann/hub/models--step to'
+until_true is_prop ActiveState failed
+dropin stepd.service BindReadOnlyPaths=/home/ann/hub/models--step
+ready
+systemctl stop stepd.service
+mkdir -p /srv/links
+ln -s /root/blobs/shard /srv/links/model.safetensors
+cp "$MODEL"/*.json /srv/links/
+conf model=/srv/links
+told '/srv/links'
+until_true logged 'BindReadOnlyPaths=/root'
+served_again
+expect_clean_run
