@@ -39,6 +39,11 @@
  *     }
  *     step_client_destroy(c);
  *
+ * Three complete programs are installed beside this header's package, in
+ * share/doc/stepd/examples: example_blocking.c is the above with every error
+ * looked at, example_poll.c asks many questions at once and reads lines
+ * meanwhile, example_ev.c is an application with a loop of its own.
+ *
  * The model
  * ---------
  *
@@ -53,6 +58,29 @@
  * library's: stepd-protocol(7), or what the op "describe" returns. New keys
  * need no new function here: setters take the key's name, getters a path such
  * as "usage.prompt_tokens".
+ *
+ * Reading an answer
+ * -----------------
+ *
+ * A generation is answered by accepted, perhaps progress while a long prompt is
+ * read, any number of deltas, and done:
+ *
+ *     accepted  {job: 17, queue_position: 0, prompt_tokens: 14}
+ *     delta     {kind: "reasoning", text: "The user asks"}
+ *     delta     {kind: "content", text: "Nairobi"}
+ *     done      {finish_reason: "stop", usage: {completion_tokens: 41, ...},
+ *                seed: 12345678901234567890, timings: {decode_ms: 812.5, ...}}
+ *
+ * step_event_text is the text of a delta; step_event_get_str(e, "kind", ...)
+ * says what it is a piece of. Anything else is read by its path, and a path
+ * that this daemon does not send is STEP_E_NOT_FOUND and leaves the variable as
+ * it was: initialise it with what absence means. Long results of other ops come
+ * as parts instead of deltas. The pieces of a text are cut at whole UTF-8
+ * characters; joined they are the text.
+ *
+ * An answer that was cut is a done, not an error: look at finish_reason
+ * ("stop", "length", "tool_calls", "cancelled", "timeout"). The seed in done
+ * makes the same request give the same answer again on the same daemon.
  *
  * Event loops
  * -----------
@@ -88,6 +116,15 @@
  * STEP_E_DISCONNECTED. Nothing is sent again by itself: a generation may have
  * been half done. step_client_connect may be called again on the same handle.
  *
+ * A program that takes its events late is slowed down and loses nothing: at
+ * 1024 events or 32 MiB that wait the library stops reading, and the daemon
+ * pauses the generation. A frame over the protocol's limit (16 MiB) ends the
+ * connection, and so does anything else that is no protocol.
+ *
+ * There is no limit of time in here but that of step_client_wait: set the
+ * request's "timeout_ms", which the daemon keeps, or cancel by a timer of your
+ * own.
+ *
  * Errors
  * ------
  *
@@ -95,6 +132,14 @@
  * step_strerror has words. The same codes are in error events
  * (step_event_code), where step_event_get_str(e, "message", ...) says more.
  * Codes from -1 to -14 are the daemon's, the others are the library's own.
+ * STEP_E_BUSY and STEP_E_DRAINING are worth another try later ("retry_ms",
+ * where the event has it); the same request again will not do better with the
+ * others.
+ *
+ * When memory runs out a function returns STEP_E_NO_MEMORY and has done
+ * nothing. Where events can no longer be held the connection is given up, and
+ * pending requests end with that code: memory for it was taken when they were
+ * submitted.
  *
  * Strings and lifetimes
  * ---------------------
@@ -108,11 +153,18 @@
  * Threads, signals, forks
  * -----------------------
  *
- * The library has no global state. A handle may be used by any thread, by one
- * at a time; different handles are independent. It raises no SIGPIPE, installs
- * no handlers, reads no environment but in step_client_connect, touches no
- * locale, prints nothing and never exits. Its fd is close-on-exec. A child of
- * fork must not use the parent's handles, not even to destroy them.
+ * The library has no global state. Different handles may be used at the same
+ * time by different threads. One handle, with its events, may be used by any
+ * thread, but by one at a time: the lock, where several do, is the caller's.
+ * This holds for cancel, too: from another thread, wake the one that waits and
+ * let it cancel. A request that nobody changes may be submitted by several
+ * threads at once. step_strerror and step_code_name are free for all.
+ *
+ * It raises no SIGPIPE, installs no handlers, reads no environment but in
+ * step_client_connect with where NULL (which must not meet a setenv in another
+ * thread), touches no locale, prints nothing and never exits. Its fd is
+ * close-on-exec. A child of fork must not use the parent's handles, not even to
+ * destroy them.
  *
  * Compatibility
  * -------------

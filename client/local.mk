@@ -76,3 +76,23 @@ client_stepctl_SOURCES = \
 	client/cli_tokenize.c
 client_stepctl_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
 client_stepctl_LDADD = client/libstepclient.la $(JANSSON_LIBS) $(EDIT_LIBS)
+
+# Examples: documentation, built so that they keep compiling, run by
+# tests/e2e/test_examples.sh. They include <stepd/client.h> as their readers do.
+exampledir = $(docdir)/examples
+dist_example_DATA = client/example_blocking.c client/example_ev.c \
+	client/example_poll.c
+noinst_PROGRAMS = client/example_blocking client/example_ev client/example_poll
+EXAMPLE_CPPFLAGS = -I$(top_builddir)/client/include
+$(client_example_blocking_OBJECTS) $(client_example_ev_OBJECTS) \
+$(client_example_poll_OBJECTS): client/include/stepd/client.h
+client/include/stepd/client.h: client/client.h
+	$(AM_V_GEN)$(MKDIR_P) client/include/stepd && \
+	    cp $(srcdir)/client/client.h $@
+CLEANFILES += client/include/stepd/client.h
+client_example_blocking_CPPFLAGS = $(EXAMPLE_CPPFLAGS)
+client_example_blocking_LDADD = client/libstepclient.la
+client_example_ev_CPPFLAGS = $(EXAMPLE_CPPFLAGS)
+client_example_ev_LDADD = client/libstepclient.la $(EV_LIBS)
+client_example_poll_CPPFLAGS = $(EXAMPLE_CPPFLAGS)
+client_example_poll_LDADD = client/libstepclient.la

@@ -283,21 +283,39 @@ static void test_call_when_the_daemon_goes_away(void **state)
     step_client_destroy(c);
 }
 
+/* What a thread works with. client NULL: it makes its own; else it takes turns
+ * with others. The request is everybody's and is not changed. */
+struct share {
+    const char *path;
+    const struct step_request *r;
+    struct step_client *client;
+    pthread_mutex_t turn;
+};
+
 static void *use(void *arg)
 {
-    struct step_client *c;
-    struct step_request *r = complete("threads");
+    struct share *s = arg;
+    struct step_client *c = s->client;
     intptr_t n_bad = 0;
 
-    n_bad += step_client_create(&c) != 0;
-    n_bad += step_client_connect(c, arg) != 0;
+    if (c == NULL) {
+        n_bad += step_client_create(&c) != 0;
+        n_bad += step_client_connect(c, s->path) != 0;
+    }
     for (int i = 0; i < 200; i++) {
         char text[64] = "";
-        n_bad += step_client_call(c, r, collect, text) != 0;
+        if (s->client != NULL) {
+            pthread_mutex_lock(&s->turn);
+        }
+        n_bad += step_client_call(c, s->r, collect, text) != 0;
         n_bad += strcmp(text, "threads") != 0;
+        if (s->client != NULL) {
+            pthread_mutex_unlock(&s->turn);
+        }
     }
-    step_request_destroy(r);
-    step_client_destroy(c);
+    if (s->client == NULL) {
+        step_client_destroy(c);
+    }
     return (void *)n_bad;
 }
 
@@ -305,12 +323,14 @@ static void test_handles_of_different_threads_are_independent(void **state)
 {
     enum { N = 4 };
     struct daemon *d = *state;
+    struct step_request *r = complete("threads");
+    struct share s = {.path = d->path, .r = r};
     pthread_t user[N], server[N];
     int fd[N];
     void *n_bad;
 
     for (int i = 0; i < N; i++) {
-        assert_int_equal(pthread_create(&user[i], NULL, use, d->path), 0);
+        assert_int_equal(pthread_create(&user[i], NULL, use, &s), 0);
     }
     for (int i = 0; i < N; i++) {
         fd[i] = accept(d->listener, NULL, NULL);
@@ -321,6 +341,33 @@ static void test_handles_of_different_threads_are_independent(void **state)
         assert_null(n_bad);
         pthread_join(server[i], NULL);
     }
+    step_request_destroy(r);
+}
+
+static void test_a_handle_may_be_used_by_threads_in_turn(void **state)
+{
+    enum { N = 4 };
+    struct daemon *d = *state;
+    struct step_request *r = complete("threads");
+    struct share s = {.r = r, .turn = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t user[N], server;
+    void *n_bad;
+
+    assert_int_equal(step_client_create(&s.client), 0);
+    assert_int_equal(step_client_connect(s.client, d->path), 0);
+    d->fd = accept(d->listener, NULL, NULL);
+    assert_int_equal(pthread_create(&server, NULL, serve, &d->fd), 0);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_create(&user[i], NULL, use, &s), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(user[i], &n_bad);
+        assert_null(n_bad);
+    }
+    step_client_destroy(s.client);
+    pthread_join(server, NULL);
+    d->fd = -1;
+    step_request_destroy(r);
 }
 
 int main(void)
@@ -335,6 +382,7 @@ int main(void)
         TEST(test_call),
         TEST(test_call_when_the_daemon_goes_away),
         TEST(test_handles_of_different_threads_are_independent),
+        TEST(test_a_handle_may_be_used_by_threads_in_turn),
     };
     return test_main(tests, NULL, NULL);
 }

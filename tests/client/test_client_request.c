@@ -191,6 +191,43 @@ static void test_every_code_has_words(void **state)
     assert_string_equal(step_code_name(-1000), "internal");
 }
 
+/* Compiled into programs: they never change, new ones come behind. */
+static void test_the_numbers_of_the_interface(void **state)
+{
+    static const int codes[] = {STEP_OK,
+                                STEP_E_BAD_FRAME,
+                                STEP_E_BAD_REQUEST,
+                                STEP_E_UNKNOWN_OP,
+                                STEP_E_VERSION,
+                                STEP_E_DENIED,
+                                STEP_E_BUSY,
+                                STEP_E_TOO_LONG,
+                                STEP_E_NOT_FOUND,
+                                STEP_E_NO_MEMORY,
+                                STEP_E_UNSUPPORTED,
+                                STEP_E_UNAVAILABLE,
+                                STEP_E_DRAINING,
+                                STEP_E_CORRUPT,
+                                STEP_E_INTERNAL,
+                                STEP_E_DISCONNECTED,
+                                STEP_E_NO_DAEMON,
+                                STEP_E_INVALID,
+                                STEP_E_TIMEOUT,
+                                STEP_E_SYSTEM};
+    static const int types[] = {STEP_EVENT_OTHER,    STEP_EVENT_ACCEPTED,
+                                STEP_EVENT_PROGRESS, STEP_EVENT_DELTA,
+                                STEP_EVENT_PART,     STEP_EVENT_DONE,
+                                STEP_EVENT_ERROR};
+
+    (void)state;
+    for (int i = 0; i < (int)(sizeof(codes) / sizeof(codes[0])); i++) {
+        assert_int_equal(codes[i], -i);
+    }
+    for (int i = 0; i < (int)(sizeof(types) / sizeof(types[0])); i++) {
+        assert_int_equal(types[i], i);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +235,7 @@ int main(void)
         TEST(test_the_first_wrong_setter_sticks),
         TEST(test_getters),
         TEST(test_every_code_has_words),
+        TEST(test_the_numbers_of_the_interface),
     };
     return test_main(tests, NULL, NULL);
 }

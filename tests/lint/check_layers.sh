@@ -33,6 +33,7 @@ kernels/cuda/*      KERNELS kernels/cuda/* <cuda*> <cublas*> <nccl*> <cooperativ
 kernels/*           kernels/*
 client/cli.[ch]     client/client.h client/cli.h client/cli_* <jansson.h> <histedit.h> <editline/*>
 client/cli_*        client/client.h client/cli.h client/cli_* <jansson.h> <histedit.h> <editline/*>
+client/example_*    <stepd/client.h> <ev.h>
 client/client.h
 client/wire.h
 client/wire*        client/wire* <msgpack.h> <msgpack/*>
@@ -157,6 +158,8 @@ client/client.h "client/wire.h"
 client/client.c "daemon/base/buf.h"
 client/client.c <msgpack.h>
 client/client.c <ev.h>
+client/example_poll.c "client/wire.h"
+client/example_poll.c <jansson.h>
 client/wire.c "client/client.h"
 client/wire.c <jansson.h>
 END

@@ -2,6 +2,7 @@
 # Copyright 2026 The stepd authors
 
 dist_check_SCRIPTS += \
+	tests/lint/check_abi.sh \
 	tests/lint/check_dist.sh \
 	tests/lint/check_format.sh \
 	tests/lint/check_layers.sh \
@@ -9,6 +10,8 @@ dist_check_SCRIPTS += \
 	tests/lint/check_size.sh \
 	tests/lint/check_skips.sh \
 	tests/lint/check_symbols.sh
+
+EXTRA_DIST += tests/lint/libstepclient.abi
 
 # What the tarball would hold, for check_dist.sh.
 print-dist:
