@@ -82,7 +82,7 @@ client_stepctl_LDADD = client/libstepclient.la $(JANSSON_LIBS) $(EDIT_LIBS)
 exampledir = $(docdir)/examples
 dist_example_DATA = client/example_blocking.c client/example_ev.c \
 	client/example_poll.c
-noinst_PROGRAMS = client/example_blocking client/example_ev client/example_poll
+noinst_PROGRAMS += client/example_blocking client/example_ev client/example_poll
 EXAMPLE_CPPFLAGS = -I$(top_builddir)/client/include
 $(client_example_blocking_OBJECTS) $(client_example_ev_OBJECTS) \
 $(client_example_poll_OBJECTS): client/include/stepd/client.h
@@ -96,3 +96,43 @@ client_example_ev_CPPFLAGS = $(EXAMPLE_CPPFLAGS)
 client_example_ev_LDADD = client/libstepclient.la $(EV_LIBS)
 client_example_poll_CPPFLAGS = $(EXAMPLE_CPPFLAGS)
 client_example_poll_LDADD = client/libstepclient.la
+
+# ---- manual and completion: filled from --help and the protocol's tables -----
+
+noinst_PROGRAMS += client/mantables
+client_mantables_SOURCES = client/mantables.c
+client_mantables_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS)
+client_mantables_LDADD = client/libwire.la
+
+EXTRA_DIST += client/stepctl.1.scd client/libstepclient.3.scd \
+	client/stepd-protocol.7.scd client/help2scd.awk client/completion.sh
+
+client/commands.tmp: client/stepctl client/help2scd.awk
+	$(AM_V_GEN)for c in $$(client/stepctl --help | \
+	    $(AWK) '/^  [a-z]/ {print $$1}'); do \
+	    client/stepctl $$c --help; \
+	done | $(AWK) -f $(srcdir)/client/help2scd.awk >$@
+client/stepctl.1.full: client/stepctl.1.scd client/commands.tmp
+	$(AM_V_GEN)$(SED) -e '/^@COMMANDS@$$/{r client/commands.tmp' -e 'd;}' \
+	    $(srcdir)/client/stepctl.1.scd >$@
+client/libstepclient.3.full: client/libstepclient.3.scd
+	$(AM_V_GEN)cp $(srcdir)/client/libstepclient.3.scd $@
+client/stepd-protocol.7.full: client/stepd-protocol.7.scd client/mantables
+	$(AM_V_GEN)for s in ops keys events codes limits; do \
+	    client/mantables $$s >client/$$s.tmp || exit 1; \
+	done && $(SED) -e '/^@OPS@$$/{r client/ops.tmp' -e 'd;}' \
+	    -e '/^@KEYS@$$/{r client/keys.tmp' -e 'd;}' \
+	    -e '/^@EVENTS@$$/{r client/events.tmp' -e 'd;}' \
+	    -e '/^@CODES@$$/{r client/codes.tmp' -e 'd;}' \
+	    -e '/^@LIMITS@$$/{r client/limits.tmp' -e 'd;}' \
+	    $(srcdir)/client/stepd-protocol.7.scd >$@
+CLEANFILES += client/commands.tmp client/ops.tmp client/keys.tmp \
+	client/events.tmp client/codes.tmp client/limits.tmp
+
+client/stepctl.bash: client/completion.sh client/stepctl client/mantables
+	$(AM_V_GEN)sh $(srcdir)/client/completion.sh client/stepctl \
+	    client/mantables >$@.tmp && mv $@.tmp $@
+CLEANFILES += client/stepctl.bash
+noinst_DATA += client/stepctl.bash
+
+MANUALS = client/stepctl.1 client/libstepclient.3 client/stepd-protocol.7

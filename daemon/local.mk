@@ -184,3 +184,8 @@ daemon_stepd_SOURCES = \
 	daemon/service.h
 daemon_stepd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 daemon_stepd_LDADD = $(NET_LIBS)
+
+EXTRA_DIST += daemon/stepd.8.scd
+daemon/stepd.8.full: daemon/stepd.8.scd
+	$(AM_V_GEN)cp $(srcdir)/daemon/stepd.8.scd $@
+MANUALS += daemon/stepd.8

@@ -3,7 +3,7 @@
 #
 # The service and its instances are one file, and so are the two sockets: what
 # is different is filled in here. sysusers and tmpfiles are installed as
-# stepd.conf in their folders.
+# stepd.conf in their folders, the completion under the command's name.
 
 UNIT_EDIT = $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@bindir[@]|$(bindir)|g' \
 	-e '$(unit_backoff)'
@@ -57,6 +57,11 @@ userunit_DATA = systemd/user/stepd.service systemd/user/stepd.socket
 endif
 
 install-data-local:
+if INSTALL_COMPLETION
+	$(MKDIR_P) '$(DESTDIR)$(bashcompletiondir)'
+	$(INSTALL_DATA) client/stepctl.bash \
+	    '$(DESTDIR)$(bashcompletiondir)/stepctl'
+endif
 if INSTALL_SYSUSERS
 	$(MKDIR_P) '$(DESTDIR)$(sysusersdir)'
 	$(INSTALL_DATA) $(srcdir)/systemd/stepd.sysusers \
@@ -69,6 +74,9 @@ if INSTALL_TMPFILES
 endif
 
 uninstall-local:
+if INSTALL_COMPLETION
+	rm -f '$(DESTDIR)$(bashcompletiondir)/stepctl'
+endif
 if INSTALL_SYSUSERS
 	rm -f '$(DESTDIR)$(sysusersdir)/stepd.conf'
 endif

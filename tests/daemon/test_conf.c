@@ -404,6 +404,10 @@ static void test_etc_stepd_conf_is_the_table(void **state)
             fail_msg("the comment of %s should begin with '%s', not '%s'",
                      keys[i].name, keys[i].doc, comment);
         }
+        if ((strstr(comment, "(live)") != NULL) != keys[i].live) {
+            fail_msg("%s: (live) stands where a reload takes it, only there",
+                     keys[i].name);
+        }
         for (const char *const *w = keys[i].choices; w != NULL && *w != NULL;
              w++) {
             if (strstr(comment, *w) == NULL) {

@@ -36,6 +36,7 @@ client/cli_*        client/client.h client/cli.h client/cli_* <jansson.h> <histe
 client/example_*    <stepd/client.h> <ev.h>
 client/client.h
 client/wire.h
+client/mantables.c  client/wire*
 client/wire*        client/wire* <msgpack.h> <msgpack/*>
 client/client*      client/client* client/wire.h
 END
