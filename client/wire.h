@@ -99,7 +99,8 @@
  *               an own request on this connection, job a number from
  *               `accepted` or status, of the own uid (admins: of anyone). The
  *               cancelled request ends with done, finish_reason "cancelled";
- *               a target or job that is not running is `not_found`.
+ *               a target or job that is not running, or is somebody else's,
+ *               is `not_found`.
  *   tokenize    *prompt special; part {ids}..., done {count}
  *   detokenize  *ids; part {text}..., done {}
  *   render      *messages tools reasoning_effort thinking
@@ -109,12 +110,19 @@
  *   status      done {state, cause (of failed), served_model_name,
  *               server_version, uptime_ms, load {done, total} (bytes), model
  *               {family, dialect, device, max_model_len, vocab, mtp_layers},
- *               queued, running, requests {total, finished, failed,
- *               cancelled}, tokens {prompt, cached, completion}, jobs: [{job,
- *               op, uid, prompt_tokens, age_ms, cancelled}]} and counters of
- *               steps, drafts, pages, connections and memory, which clients
- *               print as they come; non-admins see their own jobs only
- *   metrics     part {text}..., done {}: Prometheus text
+ *               scope: "all" | "own", queued, running, requests {total,
+ *               finished, failed, cancelled}, tokens {prompt, cached,
+ *               completion}, jobs: [{job, op, uid, tenant, state: "queued" |
+ *               "running" | "paused" | "ending", prompt_tokens,
+ *               cached_tokens, completion_tokens, first_token_ms, age_ms,
+ *               cancelled}]} and, with scope "all", times_ms {queue,
+ *               first_token, between_tokens, request, step: {count, p50, p95}}
+ *               and counters of steps, drafts, pages, connections and memory,
+ *               which clients print as they come. Admins and observers have
+ *               scope "all"; for others all numbers are of their own uid. Jobs
+ *               of others are for admins
+ *   metrics     part {text}..., done {}: Prometheus text, section 9; scope as
+ *               for status
  *   session_list, session_pin *session, session_unpin *session,
  *   session_save *session, session_restore *session, session_drop *session,
  *   session_fork *session *to; all with tenant and wait
@@ -266,6 +274,53 @@
  * line above, a line in stepd-protocol(7). It is announced in hello by itself.
  * What old clients would misread: raise WIRE_VERSION_MAX, and WIRE_VERSION_MIN
  * only when the old way is gone.
+ *
+ * 9. METRICS
+ *
+ * Prometheus text, format 0.0.4. Times are in seconds; every histogram has the
+ * buckets 0.0005, then 0.001, 0.0025, 0.005 and so on, 1, 2.5 and 5 of each
+ * decade, to 250. Whoever has scope "own" gets those marked (o), of his own
+ * uid.
+ *
+ *   stepd_info{version,model} (o)       1
+ *   stepd_state{state} (o)              1 for the state that holds
+ *   stepd_jobs{state} (o)               queued, running: now
+ *   stepd_jobs_total{outcome} (o)       stop, length, tool_calls, answered (ops
+ *                                       that generate nothing), cancelled,
+ *                                       timeout, error
+ *   stepd_tokens_total{kind} (o)        prompt, cached (of the prompt, not
+ *                                       recomputed), completion
+ *   stepd_uptime_seconds
+ *   stepd_load_bytes{kind}              done, total
+ *   stepd_memory_bytes{use}             weights, kv, resident
+ *   stepd_open_fds
+ *   stepd_connections, stepd_connections_total
+ *   stepd_connections_refused_total     by limits and lists
+ *   stepd_frame_timeouts_total          dropped: a frame did not arrive
+ *   stepd_slow_clients_total            dropped: output was not read
+ *   stepd_received_bytes_total, stepd_sent_bytes_total
+ *   stepd_requests_total{op}            frames, also those refused
+ *   stepd_errors_total{code}            error events
+ *   stepd_queue_seconds                 histogram: acceptance to first row
+ *   stepd_time_to_first_token_seconds   histogram: acceptance to first token
+ *   stepd_time_between_tokens_seconds   histogram: between two deliveries of a
+ *                                       request, divided by the tokens of the
+ *                                       second, once for each token
+ *   stepd_request_seconds               histogram: acceptance to the end
+ *   stepd_step_seconds                  histogram: a step, delivery included
+ *   stepd_steps_total, stepd_step_rows_total
+ *   stepd_step_part_seconds_total{part} plan, forward, sample, draft, other (of
+ *                                       the model), deliver
+ *   stepd_preemptions_total             requests that gave up seat and pages
+ *   stepd_major_faults_total            page faults in steps that read a disk
+ *   stepd_weight_read_bytes_total, stepd_kv_read_bytes_total
+ *   stepd_kv_pages{group}, stepd_kv_pages_free{group}    full, sliding
+ *   stepd_spec_decode_num_drafts        verifications
+ *   stepd_spec_decode_num_draft_tokens, stepd_spec_decode_num_accepted_tokens
+ *   stepd_spec_decode_num_accepted_tokens_per_pos{position}
+ *   stepd_spec_decode_num_proposals_per_pos{position}
+ *   stepd_spec_decode_depth             drafts a step, of the engine's choice
+ *   stepd_spec_decode_switched_off      1: too few drafts were accepted
  *
  * This header is used by the daemon and by libstepclient; the code behind it is
  * linked into both and exported by neither. It is pure: no I/O, no logging, no

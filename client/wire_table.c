@@ -201,7 +201,6 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                    .doc = "name of the new session"},
     [WIRE_K_TENANT] = {"tenant", QUEUED | SESSIONS, 0,
                        NAME_ROW(tenant, WIRE_MAX_TENANT),
-                       .flags = WIRE_KEY_LATER,
                        .doc = "on whose behalf (delegates)"},
     [WIRE_K_APPEND] = {"append", OP(GENERATE), 0, BOOL_ROW(append, false),
                        .flags = WIRE_KEY_LATER | WIRE_KEY_DEFAULT,

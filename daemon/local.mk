@@ -16,6 +16,8 @@ daemon_libbase_a_SOURCES = \
 	daemon/base/conf_value.h \
 	daemon/base/die.c \
 	daemon/base/die.h \
+	daemon/base/hist.c \
+	daemon/base/hist.h \
 	daemon/base/log.c \
 	daemon/base/log.h \
 	daemon/base/mbox.c \
@@ -121,6 +123,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/deliver.h \
 	daemon/sched/engine.c \
 	daemon/sched/engine.h \
+	daemon/sched/faults.c \
+	daemon/sched/faults.h \
 	daemon/sched/job.c \
 	daemon/sched/job.h \
 	daemon/sched/kvpool.c \
@@ -134,7 +138,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/spec.c \
 	daemon/sched/spec.h \
 	daemon/sched/ticket.c \
-	daemon/sched/ticket.h
+	daemon/sched/ticket.h \
+	daemon/sched/times.h
 daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 
 noinst_LIBRARIES += daemon/libnet.a
@@ -149,6 +154,7 @@ daemon_libnet_a_SOURCES = \
 	daemon/net/flight.h \
 	daemon/net/listen.c \
 	daemon/net/listen.h \
+	daemon/net/metrics.c \
 	daemon/net/ops.c \
 	daemon/net/ops.h \
 	daemon/net/peer.c \
@@ -159,7 +165,8 @@ daemon_libnet_a_SOURCES = \
 	daemon/net/request.h \
 	daemon/net/server.c \
 	daemon/net/server.h \
-	daemon/net/status.c
+	daemon/net/status.c \
+	daemon/net/status.h
 daemon_libnet_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 
 # What each layer needs to link, itself first. Programs (stepd, tests) take

@@ -407,6 +407,7 @@ static int create_engine(struct daemon *d)
         .model = &model,
         .max_queue = d->opts.conf.max_queue,
         .max_prompt_tokens = d->opts.conf.max_prompt_tokens,
+        .max_queued_tokens = d->opts.conf.max_queued_tokens_per_uid,
         .max_batched_tokens = d->opts.conf.max_batched_tokens,
         .prefill_chunk = d->opts.conf.prefill_chunk,
         .step_target_ms = d->opts.conf.step_target_ms,

@@ -54,6 +54,8 @@ struct conf {
     int max_connections, max_connections_per_uid;
     int max_in_flight; /* requests of one connection */
     int max_in_flight_per_uid;
+    uint64_t max_request_bytes_per_uid; /* in flight */
+    int max_queued_tokens_per_uid;
     int max_queue;         /* jobs that wait, of all clients */
     int max_prompt_tokens; /* 0 = max_model_len - 1 */
     int max_priority;      /* of those who are not admins */

@@ -93,9 +93,7 @@ void conn_host_finish(struct conn_host *h)
 {
     on_tail(h->loop, &h->tail, 0);
     ev_prepare_stop(h->loop, &h->tail);
-    for (int i = 0; i < ACCOUNT_BUCKETS; i++) {
-        BUG_ON(h->accounts.bucket[i] != NULL);
-    }
+    accounts_finish(&h->accounts);
 }
 
 /* ---- ends --------------------------------------------------------------- */
@@ -423,7 +421,7 @@ struct conn *conn_create(struct conn_host *h, int fd, const struct peer *peer,
     c->id = id;
     c->fd = fd;
     c->peer = *peer;
-    c->account = account_get(&h->accounts, peer->uid);
+    c->account = account_get(&h->accounts, peer->uid, "");
     c->account->n_conns++;
     buf_init(&c->in, WIRE_HEADER_SIZE + WIRE_MAX_FRAME + IN_SLACK);
     buf_init(&c->out, h->conf->max_output_hard + CONN_OUT_SLACK);

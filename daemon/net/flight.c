@@ -12,28 +12,28 @@
 #include "daemon/net/flight.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/base/die.h"
 #include "daemon/net/conn.h"
 
 struct flight *flight_begin(struct flights *t, struct conn *c, uint64_t job,
-                            const struct wire_request *r, uint64_t now_us)
+                            const struct wire_request *r,
+                            struct account *account, size_t bytes,
+                            uint64_t now_us)
 {
     struct flight **bucket = &t->bucket[job % FLIGHT_BUCKETS];
     struct flight *f = xcalloc(1, sizeof(*f));
 
-    BUG_ON(r->tenant.n > WIRE_MAX_TENANT);
     f->job = job;
     f->request = r->id;
     f->op = r->op;
     f->born_us = now_us;
     f->prompt_tokens = -1;
-    if (r->tenant.n > 0) {
-        memcpy(f->tenant, r->tenant.p, r->tenant.n);
-    }
-    f->account = account_get(&c->host->accounts, c->peer.uid);
+    f->bytes = bytes;
+    f->account = account;
     f->account->n_jobs++;
+    f->account->job_bytes += bytes;
+    f->account->user->totals.begun++;
     f->conn = c;
     f->next_conn = c->flights;
     c->flights = f;
@@ -72,6 +72,7 @@ void flight_end(struct flights *t, struct accounts *a, struct flight *f)
     *p = f->next_bucket;
     t->n--;
     f->account->n_jobs--;
+    f->account->job_bytes -= f->bytes;
     account_put(a, f->account);
     free(f);
 }

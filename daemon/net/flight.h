@@ -22,14 +22,17 @@ struct flight {
     struct flight *next_bucket; /* flights::bucket */
     struct flight *next_conn;   /* conn::flights */
     struct conn *conn;          /* NULL: gone */
-    struct account *account;
+    struct account *account;    /* of the (uid, tenant) */
     uint64_t job, request;
     enum wire_op op;
     uint64_t born_us;
-    char tenant[WIRE_MAX_TENANT + 1];
+    size_t bytes;      /* of the request, on the account */
     bool cancelled;    /* somebody asked for its end */
     uint64_t n_ids;    /* sent in parts so far */
     int prompt_tokens; /* as accepted said; -1: not yet */
+    int cached_tokens; /* of them not computed, as far as progress told */
+    uint64_t n_tokens; /* of the answer so far */
+    uint64_t first_us; /* when the first of them came; 0: not yet */
 };
 
 struct flights {
@@ -37,9 +40,12 @@ struct flights {
     int n;
 };
 
-/* A flight of this connection; the account of its user gets one more job. */
+/* A flight of this connection; the account, which it takes over with its
+ * reference, gets one more job of so many bytes. */
 struct flight *flight_begin(struct flights *t, struct conn *c, uint64_t job,
-                            const struct wire_request *r, uint64_t now_us);
+                            const struct wire_request *r,
+                            struct account *account, size_t bytes,
+                            uint64_t now_us);
 /* After the final event: forgets it everywhere. */
 void flight_end(struct flights *t, struct accounts *a, struct flight *f);
 /* The connection is gone; the flight goes on without. */

@@ -41,6 +41,9 @@ static void op_hello(struct server *s, struct conn *c,
         {"max_connections", (uint64_t)k->max_connections, ""},
         {"max_connections_per_uid", (uint64_t)k->max_connections_per_uid, ""},
         {"max_in_flight_per_uid", (uint64_t)k->max_in_flight_per_uid, ""},
+        {"max_request_bytes_per_uid", k->max_request_bytes_per_uid, ""},
+        {"max_queued_tokens_per_uid", (uint64_t)k->max_queued_tokens_per_uid,
+         ""},
         {"max_queue", (uint64_t)k->max_queue, ""},
         {"max_prompt_tokens", (uint64_t)k->max_prompt_tokens, ""},
         {"max_unfinished_per_uid", k->max_unfinished_per_uid, ""},
@@ -109,13 +112,32 @@ static bool is_open(struct server *s, struct conn *c,
         server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
                      "the model is loading");
     } else if (c->n_flights >= s->conf->max_in_flight) {
-        server_error(s, c, r->id, WIRE_E_BUSY, NULL, 0,
+        server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
                      "%d requests are in flight on this connection",
                      c->n_flights);
-    } else if (c->account->n_jobs >= s->conf->max_in_flight_per_uid) {
-        server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
-                     "%d requests of this user are in flight",
-                     c->account->n_jobs);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* What a (uid, tenant) may have in flight at once: requests, and bytes of them,
+ * which lie in memory until they end. A single request is never too large, for
+ * no limit is below a frame. Answers where it is full. */
+static bool within_quota(struct server *s, struct conn *c, uint64_t id,
+                         const struct account *a, size_t bytes)
+{
+    const char *whose = a->tenant[0] != '\0' ? "tenant" : "user";
+
+    if (a->n_jobs >= s->conf->max_in_flight_per_uid) {
+        server_error(s, c, id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
+                     "%d requests of this %s are in flight", a->n_jobs, whose);
+    } else if (a->n_jobs > 0 &&
+               a->job_bytes + bytes > s->conf->max_request_bytes_per_uid) {
+        server_error(s, c, id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
+                     "%zu bytes of requests of this %s are in flight, with "
+                     "this one more than max_request_bytes_per_uid",
+                     a->job_bytes, whose);
     } else {
         return true;
     }
@@ -126,8 +148,10 @@ static void op_job(struct server *s, struct conn *c,
                    const struct wire_request *r)
 {
     struct wire_error err;
+    struct account *a;
     struct job *j = NULL;
     uint64_t now = server_now_us(), id;
+    size_t bytes;
     int code;
 
     if (!is_open(s, c, r)) {
@@ -138,19 +162,27 @@ static void op_job(struct server *s, struct conn *c,
         server_error(s, c, r->id, code, err.detail, 0, "%s", err.message);
         return;
     }
+    a = account_get(&s->host.accounts, c->peer.uid, j->tenant);
+    bytes = job_bytes(j);
+    if (!within_quota(s, c, r->id, a, bytes)) {
+        account_put(&s->host.accounts, a);
+        job_destroy(j);
+        return;
+    }
     id = ++s->last_job;
     j->id = id;
     j->conn = c->id;
     j->born_us = now;
     code = engine_submit(s->engine, j);
     if (code == 0) {
-        flight_begin(&s->flights, c, id, r, now);
-        s->n_begun++;
+        flight_begin(&s->flights, c, id, r, a, bytes, now);
+        s->totals.begun++;
         if (c->soft) {
             engine_pause(s->engine, id, true);
         }
         return;
     }
+    account_put(&s->host.accounts, a);
     job_destroy(j);
     if (code == -EBUSY) {
         server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
@@ -169,16 +201,12 @@ static void op_cancel(struct server *s, struct conn *c,
 
     f = r->target != 0 ? flight_by_request(c, r->target)
                        : flight_by_job(&s->flights, r->job);
-    if (f == NULL) {
+    /* Another user's job is answered as one that is not: what others do is
+     * not to be found out by trying numbers. */
+    if (f == NULL || (f->account->uid != c->peer.uid && !c->peer.is_admin)) {
         server_error(s, c, r->id, WIRE_E_NOT_FOUND,
                      r->target != 0 ? "target" : "job", 0,
                      "no such request is running");
-        return;
-    }
-    if (f->account->uid != c->peer.uid && !c->peer.is_admin) {
-        server_error(s, c, r->id, WIRE_E_DENIED, "job", 0,
-                     "job %llu belongs to another user",
-                     (unsigned long long)f->job);
         return;
     }
     f->cancelled = true;

@@ -12,7 +12,7 @@ struct server;
 
 void ops_run(struct server *s, struct conn *c, const struct wire_request *r);
 
-/* status.c */
+/* status.c, metrics.c */
 void status_op(struct server *s, struct conn *c, const struct wire_request *r);
 void metrics_op(struct server *s, struct conn *c, const struct wire_request *r);
 /* "loading", "ready", "draining", "failed", "stopped". */

@@ -88,6 +88,7 @@ bool peer_judge(const struct peer_ids *ids, const struct conf *c, uint32_t self,
     ret->may_generate = ret->is_admin || (open && !observer) ||
                         named(ids, &c->allow_users, &c->allow_groups);
     ret->may_observe = ret->may_generate || observer;
+    ret->sees_all = ret->is_admin || observer;
     ret->may_delegate = holds(&c->delegate_users, ids->uid);
     return ret->may_generate || ret->may_observe;
 }

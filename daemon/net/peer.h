@@ -20,8 +20,9 @@ struct conf;
 struct peer {
     pid_t pid;
     uint32_t uid, gid;
-    /* What the lists allow. An admin may do everything. */
-    bool may_generate, may_observe, is_admin, may_delegate;
+    /* What the lists allow. An admin may do everything. Who sees all is told
+     * the daemon's totals, others their own. */
+    bool may_generate, may_observe, is_admin, may_delegate, sees_all;
 };
 
 /* Everything the lists are compared with. */

@@ -212,7 +212,7 @@ static void turn_away(struct server *s, int fd, uint32_t uid, const char *text)
 
 static int n_conns_of(struct server *s, uint32_t uid)
 {
-    struct account *a = account_get(&s->host.accounts, uid);
+    struct account *a = account_get(&s->host.accounts, uid, "");
     int n = a->n_conns;
 
     account_put(&s->host.accounts, a);
@@ -319,16 +319,57 @@ static void log_end(const struct flight *f, const struct event *e)
     }
 }
 
-static void count_end(struct server *s, const struct event *e)
+static enum account_outcome outcome_of(const struct event *e)
+{
+    if (e->type == EVENT_ERROR) {
+        return OUTCOME_ERROR;
+    }
+    if (e->plain) {
+        return OUTCOME_ANSWERED;
+    }
+    switch (e->finish) {
+    case FINISH_STOP:
+        return OUTCOME_STOP;
+    case FINISH_LENGTH:
+        return OUTCOME_LENGTH;
+    case FINISH_TOOL_CALLS:
+        return OUTCOME_TOOL_CALLS;
+    case FINISH_CANCELLED:
+        return OUTCOME_CANCELLED;
+    case FINISH_TIMEOUT:
+        return OUTCOME_TIMEOUT;
+    }
+    return OUTCOME_ERROR;
+}
+
+static void add_end(struct account_totals *t, const struct event *e)
+{
+    t->outcome[outcome_of(e)]++;
+    if (e->type == EVENT_DONE && !e->plain) {
+        t->prompt_tokens += (uint64_t)e->usage.prompt_tokens;
+        t->cached_tokens += (uint64_t)e->usage.cached_tokens;
+        t->completion_tokens += (uint64_t)e->usage.completion_tokens;
+    }
+}
+
+static void count_end(struct server *s, const struct flight *f,
+                      const struct event *e)
 {
     if (e->type == EVENT_ERROR) {
         count_error(s, wire_code_find(e->code, strlen(e->code)));
-        s->n_failed++;
-    } else if (!e->plain &&
-               (e->finish == FINISH_CANCELLED || e->finish == FINISH_TIMEOUT)) {
-        s->n_cancelled++;
-    } else {
-        s->n_finished++;
+    }
+    add_end(&s->totals, e);
+    add_end(&f->account->user->totals, e);
+}
+
+/* What status says of a running request. */
+static void note(struct flight *f, const struct event *e)
+{
+    if (e->type == EVENT_PROGRESS) {
+        f->cached_tokens = e->cached;
+    } else if (e->type == EVENT_DELTA) {
+        f->n_tokens = (uint64_t)e->usage.completion_tokens;
+        f->first_us = f->first_us != 0 ? f->first_us : server_now_us();
     }
 }
 
@@ -344,8 +385,9 @@ static void deliver(struct server *s, const struct event *e)
         conn_put(f->conn, &s->scratch);
     }
     reset_scratch(s);
+    note(f, e);
     if (reply_is_final(e)) {
-        count_end(s, e);
+        count_end(s, f, e);
         log_end(f, e);
         flight_end(&s->flights, &s->host.accounts, f);
     }

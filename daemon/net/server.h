@@ -51,8 +51,7 @@ struct server {
     struct log_limit noise;  /* lines that clients can provoke */
     /* counters */
     uint64_t n_accepted, n_refused; /* connections */
-    uint64_t n_begun;               /* flights, and how they ended */
-    uint64_t n_finished, n_failed, n_cancelled;
+    struct account_totals totals;   /* of everybody's requests */
     uint64_t n_requests[WIRE_N_OPS];
     uint64_t n_errors[16]; /* by -code */
 };

@@ -33,6 +33,7 @@ struct task {
     int32_t draft[MODEL_MAX_DRAFTS];
     int drafts, drafted, accepted, accepted_at[MODEL_MAX_DRAFTS];
     uint64_t started_us, first_us; /* 0: not yet */
+    uint64_t last_us;              /* of the last tokens */
     uint64_t progress_us;          /* when it was last told */
     int progress_done;             /* and what, -1: nothing */
 };

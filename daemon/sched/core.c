@@ -228,6 +228,11 @@ double core_ms(uint64_t from_us, uint64_t to_us)
     return to_us > from_us ? (double)(to_us - from_us) / 1000 : 0;
 }
 
+void core_time(struct hist *h, uint64_t from_us, uint64_t to_us)
+{
+    hist_add(h, core_ms(from_us, to_us) / 1000, 1);
+}
+
 void core_done(struct core *c, struct task *t, enum event_finish why)
 {
     uint64_t now = core_now_us(c);
@@ -256,6 +261,7 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
     e->timings.queue_ms = core_ms(t->job->born_us, started);
     e->timings.prefill_ms = core_ms(started, first);
     e->timings.decode_ms = core_ms(first, now);
+    core_time(&c->counts.times.request, t->job->born_us, now);
     if (why == FINISH_CANCELLED || why == FINISH_TIMEOUT) {
         c->counts.cancelled++;
     } else {
@@ -284,6 +290,34 @@ static int waiting_before(const struct core *c)
     return n;
 }
 
+/* More prompt tokens of this (uid, tenant) wait than may. A first one is always
+ * taken: how long a prompt may be is another limit. */
+static bool owner_waits_enough(const struct core *c, const struct job *j)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < c->n_tasks; i++) {
+        const struct task *t = c->task[i];
+
+        if (t->started_us == 0 && !t->ended && t->job->uid == j->uid &&
+            strcmp(t->job->tenant, j->tenant) == 0) {
+            n += t->n_prompt;
+        }
+    }
+    return n > 0 && n + j->n_ids > c->conf.max_queued_tokens;
+}
+
+static void refuse(struct core *c, uint64_t job, struct event *e)
+{
+    c->counts.failed++;
+    if (ticket_take(c->conf.tickets, job)) {
+        core_send(c, e);
+    } else {
+        event_destroy(e);
+    }
+    ticket_close(c->conf.tickets, job);
+}
+
 void core_add(struct core *c, struct job *j)
 {
     const struct admit_conf ac = {
@@ -306,15 +340,19 @@ void core_add(struct core *c, struct job *j)
         ticket_close(c->conf.tickets, id);
         return;
     }
+    if (owner_waits_enough(c, j)) {
+        e = event_error(j, "busy",
+                        "prompts of this user wait already, and with this one "
+                        "they have more than %d tokens",
+                        c->conf.max_queued_tokens);
+        e->retry_ms = CORE_RETRY_MS;
+        job_destroy(j);
+        refuse(c, id, e);
+        return;
+    }
     draw_seed(j);
     if (admit_job(&t, j, &ac, &e) > 0) {
-        c->counts.failed++;
-        if (ticket_take(c->conf.tickets, id)) {
-            core_send(c, e);
-        } else {
-            event_destroy(e);
-        }
-        ticket_close(c->conf.tickets, id);
+        refuse(c, id, e);
         return;
     }
     BUG_ON(c->n_tasks == c->conf.max_live);

@@ -18,10 +18,13 @@
 #include "daemon/model/model.h"
 #include "daemon/sched/job.h"
 #include "daemon/sched/ticket.h"
+#include "daemon/sched/times.h"
 #include "daemon/text/tokenizer.h"
 
 /* A request that is queued or in prefill hears of it this often at most. */
 #define CORE_PROGRESS_US 250000
+/* What `busy` advises: when to try again. */
+#define CORE_RETRY_MS 1000
 
 struct core_conf {
     struct model *model;
@@ -30,6 +33,7 @@ struct core_conf {
     int max_live; /* tasks at once */
     int max_seqs; /* of them running */
     int max_prompt_tokens;
+    int max_queued_tokens; /* of one (uid, tenant), not yet started */
     int max_batched_tokens;
     int prefill_chunk;
     int step_target_ms;
@@ -48,6 +52,7 @@ struct core_counts {
     uint64_t steps;
     int pages[MODEL_N_GROUPS], pages_free[MODEL_N_GROUPS];
     double step_ms; /* moving average */
+    struct times times;
 };
 
 struct core;

@@ -43,7 +43,8 @@ struct core {
 
 uint64_t core_now_us(const struct core *c);
 double core_ms(uint64_t from_us, uint64_t to_us); /* 0 where it went back */
-int core_soft_rows(const struct core *c);         /* of step_target_ms */
+void core_time(struct hist *h, uint64_t from_us, uint64_t to_us);
+int core_soft_rows(const struct core *c);   /* of step_target_ms */
 void core_send(void *ctx, struct event *e); /* ctx is the core: deliver_emit */
 void core_say(struct core *c, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -126,6 +126,7 @@ static int seat(struct core *c, struct task *t)
 
     if (r == 0 && t->started_us == 0) {
         t->started_us = core_now_us(c);
+        core_time(&c->counts.times.queue, j->born_us, t->started_us);
         ticket_start(c->conf.tickets, j->id);
     }
     return r;
@@ -222,6 +223,22 @@ static void count_drafts(struct task *t, const struct model_out *o, int used)
     }
 }
 
+/* What the reader waited for these tokens. */
+static void count_wait(struct core *c, struct task *t, int n)
+{
+    struct times *times = &c->counts.times;
+    uint64_t now = core_now_us(c);
+
+    if (t->first_us == 0) {
+        t->first_us = now;
+        core_time(&times->first_token, t->job->born_us, now);
+    } else if (n > 0) {
+        hist_add(&times->between_tokens, core_ms(t->last_us, now) / 1000 / n,
+                 (uint64_t)n);
+    }
+    t->last_us = now;
+}
+
 /* Text, usage and the end of one span's tokens. */
 static int take_tokens(struct core *c, struct task *t,
                        const struct model_out *o)
@@ -230,13 +247,11 @@ static int take_tokens(struct core *c, struct task *t,
     enum event_finish why;
     int used, r;
 
-    if (t->first_us == 0) {
-        t->first_us = core_now_us(c);
-    }
     used = deliver_tokens(t->deliver, o->token, o->n_tokens, core_send, c);
     if (used < 0) {
         return used;
     }
+    count_wait(c, t, used);
     count_drafts(t, o, used);
     c->counts.completion_tokens += (uint64_t)used;
     for (int i = 0; i < used; i++) {
@@ -298,7 +313,8 @@ static int run_step(struct core *c)
         .span = c->span,
         .n_spans = c->n_spans,
     };
-    uint64_t t0 = core_now_us(c);
+    struct times *times = &c->counts.times;
+    uint64_t t0 = core_now_us(c), t1, t2;
     bool whole = true;
     double ms;
     int r;
@@ -310,6 +326,7 @@ static int run_step(struct core *c)
         r = model_collect(c->conf.model, c->out, c->n_spans);
     }
     c->in_step = false;
+    t1 = core_now_us(c);
     for (int i = 0; i < c->n_spans; i++) {
         struct task *t = c->stepping[i];
 
@@ -323,7 +340,11 @@ static int run_step(struct core *c)
         core_say(c, 3, "the step failed: %s", model_error(c->conf.model));
         return r;
     }
-    ms = core_ms(t0, core_now_us(c));
+    t2 = core_now_us(c);
+    ms = core_ms(t0, t2);
+    core_time(&times->step, t0, t2);
+    times->model_s += core_ms(t0, t1) / 1000;
+    times->deliver_s += core_ms(t1, t2) / 1000;
     c->counts.steps++;
     c->counts.step_ms =
         c->counts.steps == 1
@@ -337,11 +358,13 @@ static int run_step(struct core *c)
 
 int core_step(struct core *c)
 {
+    uint64_t t0;
     int r;
 
     if (c->n_tasks == 0) {
         return 0;
     }
+    t0 = core_now_us(c);
     make_plan(c);
     for (int i = 0; i < c->plan->n_evicts; i++) {
         struct task *t = c->task[c->plan->evict[i]];
@@ -355,6 +378,7 @@ int core_step(struct core *c)
     for (int i = 0; i < c->plan->n_picks; i++) {
         begin(c, &c->plan->pick[i]);
     }
+    c->counts.times.plan_s += core_ms(t0, core_now_us(c)) / 1000;
     r = c->n_spans > 0 ? run_step(c) : 0;
     c->n_spans = 0;
     core_sweep(c);

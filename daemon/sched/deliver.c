@@ -106,6 +106,7 @@ static void close_delta(struct deliver *d)
     d->cap_text = 0;
     d->cap_ids = d->cap_logprobs = 0;
     if (e != NULL && (e->text.n > 0 || e->n_ids > 0 || e->n_logprobs > 0)) {
+        e->usage.completion_tokens = d->n_drawn;
         d->emit(d->ctx, e);
     } else {
         event_destroy(e);

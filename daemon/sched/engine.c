@@ -31,12 +31,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "daemon/base/die.h"
 #include "daemon/base/mbox.h"
 #include "daemon/model/model.h"
 #include "daemon/sched/core.h"
+#include "daemon/sched/faults.h"
 #include "daemon/sched/prep.h"
 #include "daemon/sched/spec.h"
 #include "daemon/sched/ticket.h"
@@ -77,6 +79,7 @@ struct engine {
     struct job *early, **early_end; /* came before there was a core */
     bool load_released, step_released;
     struct spec_log spec_log;
+    struct faults faults;
 
     pthread_mutex_t lock; /* of status */
     struct engine_status status;
@@ -174,6 +177,12 @@ static void publish(struct engine *e)
     s->finished = c.finished;
     s->failed = c.failed;
     s->cancelled = c.cancelled;
+    s->preempted = c.preempted;
+    s->times = c.times;
+    s->forward_s = m.forward_s;
+    s->sample_s = m.sample_s;
+    s->mtp_s = m.mtp_s;
+    s->major_faults = e->faults.total;
     s->prompt_tokens = c.prompt_tokens;
     s->cached_tokens = c.cached_tokens;
     s->completion_tokens = c.completion_tokens;
@@ -489,6 +498,7 @@ static int create_core(struct engine *e)
         .max_live = e->max_live,
         .max_seqs = e->model_conf.max_seqs,
         .max_prompt_tokens = e->conf.max_prompt_tokens,
+        .max_queued_tokens = e->conf.max_queued_tokens,
         .max_batched_tokens = e->conf.max_batched_tokens,
         .prefill_chunk = e->conf.prefill_chunk,
         .step_target_ms = e->conf.step_target_ms,
@@ -571,6 +581,28 @@ static void add_early(struct engine *e)
     }
 }
 
+static uint64_t major_faults(void)
+{
+    struct rusage u;
+
+    (void)getrusage(RUSAGE_SELF, &u);
+    return (uint64_t)u.ru_majflt;
+}
+
+/* One step, and what the disk had to do with it. */
+static int step(struct engine *e)
+{
+    uint64_t before = major_faults();
+    int r = core_step(e->core);
+    char line[256];
+
+    if (r > 0 && faults_add(&e->faults, clock_us(NULL), major_faults() - before,
+                            line, sizeof(line))) {
+        say(e, 4, "%s", line);
+    }
+    return r;
+}
+
 static void serve(struct engine *e)
 {
     struct model_stats m;
@@ -584,7 +616,7 @@ static void serve(struct engine *e)
 
         hear(e);
         e->step_released = false;
-        r = core_step(e->core);
+        r = step(e);
         publish(e);
         log_drafting(e);
         if (r < 0) {
@@ -690,8 +722,9 @@ int engine_create(struct engine **ret, const struct engine_conf *c)
     struct engine *e = xcalloc(1, sizeof(*e));
     int r;
 
-    BUG_ON(c->max_queue < 1 || c->model->max_seqs < 1 ||
-           c->max_batched_tokens < 1 || c->step_target_ms < 1);
+    BUG_ON(c->max_queue < 1 || c->max_queued_tokens < 1 ||
+           c->model->max_seqs < 1 || c->max_batched_tokens < 1 ||
+           c->step_target_ms < 1);
     e->conf = *c;
     copy_model_conf(e, c->model);
     e->conf.model = NULL;
@@ -805,6 +838,11 @@ void engine_status(struct engine *e, struct engine_status *ret)
     ret->idle = atomic_load(&e->idle);
     ret->queued = tickets_waiting(e->tickets);
     ret->running = live > ret->queued ? live - ret->queued : 0;
+}
+
+int engine_jobs(struct engine *e, struct job_view *ret, int n)
+{
+    return tickets_view(e->tickets, ret, n);
 }
 
 void engine_drain(struct engine *e, bool on)

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "daemon/sched/job.h"
+#include "daemon/sched/times.h"
 
 struct engine;
 struct model_conf;
@@ -33,6 +34,7 @@ struct engine_conf {
     const struct model_conf *model; /* copied; progress and tick are set here */
     int max_queue;                  /* jobs waiting, all kinds */
     int max_prompt_tokens;          /* 0 = max_model_len - 1 */
+    int max_queued_tokens;          /* of one (uid, tenant), not yet started */
     int max_batched_tokens;         /* rows a step */
     int prefill_chunk; /* forced chunk (tests), 0 = by the time budget */
     int step_target_ms;
@@ -56,7 +58,7 @@ struct engine_status {
     char model[256], device[64], dialect[48], family[32];
     int max_model_len, n_mtp, vocab;
     int queued, running;
-    uint64_t requests, finished, failed, cancelled;
+    uint64_t requests, finished, failed, cancelled, preempted;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t steps, rows, layers, row_layers;
     uint64_t ticks; /* layers, counted while a step runs too */
@@ -68,6 +70,9 @@ struct engine_status {
     int pages[2], pages_free[2]; /* full, sliding */
     uint64_t memory_weights, memory_kv;
     double step_ms; /* moving average */
+    struct times times;
+    double forward_s, sample_s, mtp_s; /* of steps, inside the model */
+    uint64_t major_faults;             /* page faults with a read, in steps */
 };
 
 /* Starts both threads; the model loads in the background. */
@@ -83,6 +88,8 @@ void engine_pause(struct engine *e, uint64_t job, bool paused);
 /* Next event, now the caller's, or NULL. Drain until NULL on each wake. */
 struct event *engine_poll(struct engine *e);
 void engine_status(struct engine *e, struct engine_status *ret);
+/* The jobs that wait or run, n at most; returns how many. */
+int engine_jobs(struct engine *e, struct job_view *ret, int n);
 void engine_drain(struct engine *e, bool on);
 /* Ends running work with `cancelled`/`draining` events, joins the threads. */
 void engine_stop(struct engine *e);

@@ -50,6 +50,17 @@ void job_destroy(struct job *j)
     free(j);
 }
 
+size_t job_bytes(const struct job *j)
+{
+    size_t n = j->messages.n + j->tools.n + j->tool_choice.n + j->prompt.n +
+               (size_t)j->n_ids * sizeof(j->ids[0]);
+
+    for (int i = 0; i < j->n_stops; i++) {
+        n += j->stop[i].n;
+    }
+    return n;
+}
+
 struct event *event_create(enum event_type type, const struct job *about)
 {
     struct event *e = xcalloc(1, sizeof(*e));

@@ -74,6 +74,14 @@ struct job {
     bool append;
 };
 
+/* What anybody may know of a job without holding it. */
+struct job_view {
+    uint64_t job;
+    uint32_t uid;
+    bool started; /* has had rows */
+    bool paused;  /* its reader is slow */
+};
+
 enum event_type {
     EVENT_ACCEPTED,
     EVENT_PROGRESS,
@@ -139,7 +147,7 @@ struct event {
     int n_logprobs;
     /* done; of tokenize, detokenize, render: only seed and finish unset */
     enum event_finish finish;
-    struct event_usage usage;
+    struct event_usage usage; /* delta: completion_tokens so far */
     struct event_timings timings;
     uint64_t seed;
     bool plain; /* done of an op that generates nothing */
@@ -153,6 +161,8 @@ struct event {
 /* job.c: defaults of design.md section 2 */
 struct job *job_create(enum job_kind kind);
 void job_destroy(struct job *j); /* NULL is fine */
+/* Of what a client sent and the job keeps: texts and ids. */
+size_t job_bytes(const struct job *j);
 struct event *event_create(enum event_type type, const struct job *about);
 void event_destroy(struct event *e);
 /* printf-style; code is a static word. NULL on -ENOMEM never happens: an error

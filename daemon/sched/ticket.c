@@ -25,6 +25,7 @@
 
 struct ticket {
     uint64_t job, conn, request;
+    uint32_t uid;
     uint64_t deadline_us; /* UINT64_MAX: none */
     bool used, started, answered;
     bool cancel, paused;
@@ -116,6 +117,7 @@ int ticket_open(struct tickets *t, const struct job *j)
             .job = j->id,
             .conn = j->conn,
             .request = j->request,
+            .uid = j->uid,
             .deadline_us = UINT64_MAX,
             .used = true,
         };
@@ -296,6 +298,27 @@ bool ticket_any(struct tickets *t, struct ticket_call *ret)
     }
     unlock(t);
     return found;
+}
+
+int tickets_view(struct tickets *t, struct job_view *ret, int n)
+{
+    int at = 0;
+
+    lock(t);
+    for (int i = 0; i < t->n_max && at < n; i++) {
+        const struct ticket *k = &t->t[i];
+
+        if (k->used && !k->answered) {
+            ret[at++] = (struct job_view){
+                .job = k->job,
+                .uid = k->uid,
+                .started = k->started,
+                .paused = k->paused,
+            };
+        }
+    }
+    unlock(t);
+    return at;
 }
 
 int tickets_waiting(struct tickets *t)

@@ -58,6 +58,8 @@ uint64_t ticket_deadline(struct tickets *t);
 
 /* Any job not yet answered, for the end of everything; false: none. */
 bool ticket_any(struct tickets *t, struct ticket_call *ret);
+/* The jobs that are not yet answered, n at most; returns how many. */
+int tickets_view(struct tickets *t, struct job_view *ret, int n);
 int tickets_waiting(struct tickets *t);
 int tickets_live(struct tickets *t);
 

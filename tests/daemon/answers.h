@@ -36,6 +36,7 @@ struct answer {
     uint64_t seed;
     const char *code;
     char message[256];
+    uint64_t retry_ms;
 };
 
 static inline void answer_init(struct answer *a, uint64_t job)
@@ -124,6 +125,7 @@ static inline void answer_take(struct answer *a, struct event *e)
     case EVENT_ERROR:
         a->failed = true;
         a->code = e->code;
+        a->retry_ms = e->retry_ms;
         memcpy(a->message, e->message, sizeof(a->message));
         break;
     }

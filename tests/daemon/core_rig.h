@@ -97,6 +97,7 @@ static inline void rig_init(struct rig *r)
     r->conf = (struct core_conf){
         .max_live = N_JOBS + 100,
         .max_seqs = 8,
+        .max_queued_tokens = 1 << 20,
         .max_batched_tokens = 2048,
         .step_target_ms = 150,
         .drafts = -1,

@@ -53,6 +53,7 @@ static inline void rig_init(struct rig *r)
     r->conf = (struct engine_conf){
         .model = &r->model,
         .max_queue = 64,
+        .max_queued_tokens = 1 << 20,
         .max_batched_tokens = 512,
         .step_target_ms = 150,
         .drafts = -1,

@@ -100,6 +100,25 @@ void engine_status(struct engine *e, struct engine_status *ret)
     *ret = e->status;
 }
 
+int engine_jobs(struct engine *e, struct job_view *ret, int n)
+{
+    int at = 0;
+
+    for (int i = 0; i < e->n_jobs && at < n; i++) {
+        const struct fake_job *f = &e->jobs[i];
+
+        if (!f->ended) {
+            ret[at++] = (struct job_view){
+                .job = f->job->id,
+                .uid = f->job->uid,
+                .started = f->started,
+                .paused = f->paused,
+            };
+        }
+    }
+    return at;
+}
+
 void engine_drain(struct engine *e, bool on)
 {
     e->drained = on;

@@ -16,6 +16,7 @@
 struct fake_job {
     struct job *job;
     bool ended; /* its final event was sent */
+    bool started;
     int n_cancels;
     bool paused;
     int n_pauses; /* changes of paused */

@@ -6,6 +6,8 @@ check_PROGRAMS += tests/daemon/test_buf
 tests_daemon_test_buf_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_conf
 tests_daemon_test_conf_LDADD = $(BASE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_hist
+tests_daemon_test_hist_LDADD = $(BASE_LIBS) $(TEST_LIBS) $(LIBM)
 check_PROGRAMS += tests/daemon/test_log
 tests_daemon_test_log_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_mbox
@@ -95,6 +97,8 @@ check_PROGRAMS += tests/daemon/test_batch
 tests_daemon_test_batch_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_spec
 tests_daemon_test_spec_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_faults
+tests_daemon_test_faults_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_job
 tests_daemon_test_job_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_kvpool
@@ -156,3 +160,10 @@ check_PROGRAMS += tests/daemon/test_server
 tests_daemon_test_server_SOURCES = tests/daemon/test_server.c \
 	tests/daemon/fake_engine.c
 tests_daemon_test_server_LDADD = $(NET_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_account tests/daemon/test_status
+tests_daemon_test_account_SOURCES = tests/daemon/test_account.c \
+	tests/daemon/fake_engine.c
+tests_daemon_test_account_LDADD = $(NET_LIBS) $(TEST_LIBS)
+tests_daemon_test_status_SOURCES = tests/daemon/test_status.c \
+	tests/daemon/fake_engine.c
+tests_daemon_test_status_LDADD = $(NET_LIBS) $(TEST_LIBS)

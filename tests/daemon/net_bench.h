@@ -33,6 +33,11 @@ struct client {
     struct buf in;
 };
 
+#define PING "{\"op\":\"ping\",\"id\":2}"
+#define PONG "{\"id\": 2, \"event\": \"done\", \"state\": \"ready\"}"
+#define GENERATE(id) "{\"op\":\"generate\",\"id\":" id ",\"prompt\":\"x\"}"
+#define ERROR(id, code) \
+    "{\"id\": " id ", \"event\": \"error\", \"code\": \"" code "\""
 #define HELLO                                       \
     "{\"op\":\"hello\",\"id\":1,\"version_min\":1," \
     "\"version_max\":1}"
@@ -278,6 +283,22 @@ static inline void client_open(struct bench *b, struct client *c)
     client_connect(b, c);
     client_say(b, c, HELLO);
     expect_like(b, c, "\"event\": \"hello\"");
+}
+
+/* A connection that counts as that of somebody else. */
+static inline void open_as(struct bench *b, struct client *c, struct peer peer)
+{
+    struct accounts *a = &b->server->host.accounts;
+    struct conn *k;
+
+    client_open(b, c);
+    k = b->server
+            ->conns[(b->server->serial - 1) % (uint64_t)b->server->n_slots];
+    k->account->n_conns--;
+    account_put(a, k->account);
+    k->peer = peer;
+    k->account = account_get(a, peer.uid, "");
+    k->account->n_conns++;
 }
 
 /* Nothing more came, and the daemon has closed. */

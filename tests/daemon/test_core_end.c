@@ -8,6 +8,8 @@
 
 #include "tests/test.h"
 
+#include <math.h>
+
 #include "tests/daemon/core_rig.h"
 
 /* ---- cancel -------------------------------------------------------------- */
@@ -380,6 +382,73 @@ static void test_crowd_does_not_delay_a_newcomer(void **state)
     assert_true(steps[1] <= steps[0] + 2);
 }
 
+/* Prompts that wait are work that was promised: a (uid, tenant) may not pile up
+ * any amount of it. What runs does not count, and a first one always may. */
+static void test_waiting_prompt_tokens_of_an_owner_are_capped(void **state)
+{
+    struct rig r;
+    struct job *j;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    rig_init(&r);
+    r.conf.max_seqs = 1;
+    r.conf.max_queued_tokens = 100;
+    rig_start(&r);
+    rig_add(&r, new_job(1, 500));
+    core_step(r.core); /* it runs */
+    rig_add(&r, new_job(2, 60));
+    rig_add(&r, new_job(3, 40));
+    rig_add(&r, new_job(4, 1));
+    assert_true(r.answer[1].accepted && r.answer[2].accepted);
+    assert_string_equal(r.answer[3].code, "busy");
+    assert_int_equal(r.answer[3].retry_ms, CORE_RETRY_MS);
+    assert_non_null(strstr(r.answer[3].message, "100 tokens"));
+    for (uint64_t id = 5; id <= 6; id++) {
+        j = new_job(id, 90); /* another user, and a tenant of the first */
+        j->uid = id == 5 ? 8 : 0;
+        strcpy(j->tenant, id == 5 ? "" : "ann");
+        rig_add(&r, j);
+        assert_true(answer_of(&r, id)->accepted);
+    }
+    core_end_all(r.core, false, "draining", "enough");
+    rig_finish(&r);
+}
+
+static void test_times_are_counted_once_a_token(void **state)
+{
+    struct core_counts n;
+    struct rig r;
+    struct job *j;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    rig_init(&r); /* a step takes 20 ms and half a one for each row */
+    r.conf.max_seqs = 1;
+    rig_start(&r);
+    for (uint64_t id = 1; id <= 2; id++) {
+        j = new_job(id, 10);
+        j->max_tokens = 5;
+        j->drafts = 0;
+        rig_add(&r, j);
+    }
+    rig_run(&r);
+    core_counts(r.core, &n);
+    assert_int_equal(n.times.queue.count, 2);
+    assert_int_equal(n.times.first_token.count, 2);
+    assert_int_equal(n.times.request.count, 2);
+    assert_int_equal(n.times.between_tokens.count, 2 * 4);
+    assert_int_equal(n.times.step.count, n.steps);
+    /* 20.5 ms a token; 25 ms for the prompt, which is its first token too. */
+    assert_true(fabs(n.times.between_tokens.sum - 8 * 0.0205) < 1e-9);
+    assert_true(fabs(n.times.first_token.sum - (0.025 + 0.025 + 0.107)) < 1e-9);
+    assert_true(fabs(n.times.queue.sum - 0.107) < 1e-9);
+    assert_true(fabs(n.times.request.sum - 3 * 0.107) < 1e-9);
+    assert_true(fabs(n.times.step.sum - 2 * 0.107) < 1e-9);
+    assert_true(fabs(n.times.model_s - 2 * 0.107) < 1e-9);
+    rig_finish(&r);
+}
+
 /* More owners come and go than the table of shares has places. */
 static void test_any_number_of_owners(void **state)
 {
@@ -420,6 +489,8 @@ int main(void)
         TEST(test_progress_comes_four_times_a_second_at_most),
         TEST(test_paused_request_makes_no_rows),
         TEST(test_any_number_of_owners),
+        TEST(test_waiting_prompt_tokens_of_an_owner_are_capped),
+        TEST(test_times_are_counted_once_a_token),
         TEST(test_crowd_does_not_delay_a_newcomer),
     };
 

@@ -164,7 +164,6 @@ static void test_detokenize_and_render(void **state)
     job_destroy(j);
 }
 
-/* The protocol's tables do not let tenants through yet; the rule stands. */
 static void test_only_delegates_name_tenants(void **state)
 {
     struct wire_request *r =
