@@ -646,6 +646,7 @@ void wire_map_open_list(struct wire_map *m, const char *key,
 void wire_list_open(struct wire_map *list, struct wire_map *ret); /* a map */
 void wire_list_str(struct wire_map *list, const char *s);
 void wire_list_int(struct wire_map *list, int64_t v);
+void wire_list_real(struct wire_map *list, double v);
 void wire_map_close(struct wire_map *inner);
 
 /* ---- the library's side ----------------------------------------------------

@@ -233,6 +233,12 @@ void wire_list_int(struct wire_map *list, int64_t v)
     put_int(list->b, v);
 }
 
+void wire_list_real(struct wire_map *list, double v)
+{
+    list->count++;
+    put_real(list->b, v);
+}
+
 void wire_map_close(struct wire_map *inner)
 {
     wire_patch_count(inner->b, inner->count_at, inner->count);

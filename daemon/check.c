@@ -59,6 +59,8 @@ static int status_of(int r)
         return EX_OK;
     case -ENODEV:
         return EX_UNAVAILABLE;
+    case -E2BIG:
+        return EX_CONFIG;
     case -ENOMEM:
         return EX_SOFTWARE;
     default:

@@ -78,6 +78,7 @@ static int make_buffers(struct model *m)
     r = r < 0 ? r
               : draw_init(&m->draw, m->k, &m->f, size.max_rows, m->max_seqs);
     r = r < 0 ? r : mtp_init(&m->mtp, m->k, &m->f, size.n_mtp, m->max_seqs);
+    memcpy(m->info.draft_beta, m->mtp.beta, sizeof(m->info.draft_beta));
     return r < 0 ? r : step_init(m, m->k, size.max_rows);
 }
 

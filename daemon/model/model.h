@@ -91,6 +91,9 @@ struct model_info {
     int hidden;
     int n_layers;
     int n_mtp; /* MTP layers present and loaded: 0..3 */
+    /* How each of them proposes at temperature > 0: 0 the likeliest token, else
+     * argmax(beta * log q + the target's noise). */
+    float draft_beta[MODEL_MAX_DRAFTS];
     int window;
     int max_model_len;
     int n_eos;
@@ -101,11 +104,12 @@ struct model_info {
 };
 
 /* Reads headers only: fills the report and the plan. 0 = would load; -EBADMSG
- * = problems are listed; -ENOENT, -EACCES ... = the folder itself. */
+ * = problems are listed; -E2BIG = likewise, and the configuration asks for more
+ * memory than there is (exit 78); -ENOENT, -EACCES ... = the folder itself. */
 int model_check(const struct model_conf *c, struct model_report *rep,
                 struct model_info *ret_info);
-/* Loads. -EBADMSG as above (exit 65), -ENODEV: no such device (69), -ENOMEM.
- * c is copied; what it points to must outlive the model. */
+/* Loads. -EBADMSG and -E2BIG as above (exit 65, 78), -ENODEV: no such device
+ * (69), -ENOMEM. c is copied; what it points to must outlive the model. */
 int model_open(struct model **ret, const struct model_conf *c,
                struct model_report *rep);
 void model_close(struct model *m); /* NULL is fine */

@@ -229,8 +229,8 @@ static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
 }
 
 /* What a step needs at the least, and what there is for it. */
-static void report_short(const struct checkpoint *ck, const struct wish *w,
-                         const struct model_memory *m, struct report *rep)
+static int report_short(const struct checkpoint *ck, const struct wish *w,
+                        const struct model_memory *m, struct report *rep)
 {
     int one = w->session_pages + w->step_pages;
     double session = (double)(m->kv_page_bytes[MODEL_FULL] +
@@ -241,7 +241,7 @@ static void report_short(const struct checkpoint *ck, const struct wish *w,
                        "kv_memory: expected at least %.0f bytes (one short "
                        "session), found %" PRIu64,
                        session, ck->conf.kv_bytes);
-        return;
+        return -E2BIG;
     }
     report_problem(rep, REPORT_MEMORY,
                    "not enough memory: weights take %.0f MiB, the buffers of a "
@@ -250,10 +250,12 @@ static void report_short(const struct checkpoint *ck, const struct wish *w,
                    (double)weights_total(m) / MIB, (double)m->activations / MIB,
                    session / MIB, w->share * (double)m->available / MIB,
                    w->share);
+    return -EBADMSG;
 }
 
-static void judge(const struct checkpoint *ck, const struct wish *w,
-                  const struct model_memory *m, struct report *rep)
+/* -E2BIG where another configuration would fit: that is what is at fault. */
+static int judge(const struct checkpoint *ck, const struct wish *w,
+                 const struct model_memory *m, struct report *rep)
 {
     int one = w->session_pages + w->step_pages;
 
@@ -262,20 +264,25 @@ static void judge(const struct checkpoint *ck, const struct wish *w,
                        "max_model_len: expected at most %d (config.json), "
                        "found %d",
                        ck->shape.max_model_len, ck->conf.max_model_len);
-    } else if (m->kv_pages[MODEL_FULL] < 1 ||
-               m->kv_pages[MODEL_SLIDING] < one) {
-        report_short(ck, w, m, rep);
-    } else if (m->max_model_len < w->max_len && w->asked_len) {
+        return -E2BIG;
+    }
+    if (m->kv_pages[MODEL_FULL] < 1 || m->kv_pages[MODEL_SLIDING] < one) {
+        return report_short(ck, w, m, rep);
+    }
+    if (m->max_model_len < w->max_len && w->asked_len) {
         report_problem(rep, REPORT_MEMORY,
                        "max_model_len: expected at most %d tokens (what fits "
                        "in memory), found %d",
                        m->max_model_len, w->max_len);
-    } else if (m->max_model_len < w->max_len) {
+        return -E2BIG;
+    }
+    if (m->max_model_len < w->max_len) {
         report_note(rep,
                     "max_model_len is %d tokens: the %d of config.json do not "
                     "fit in memory",
                     m->max_model_len, w->max_len);
     }
+    return 0;
 }
 
 int plan_memory(const struct checkpoint *ck, uint64_t available,
@@ -305,7 +312,7 @@ int plan_memory(const struct checkpoint *ck, uint64_t available,
     share_pools(&w, budget_of(ck, &w, &m, rep), &m);
     fits = (uint64_t)m.kv_pages[MODEL_FULL] * MODEL_PAGE_TOK;
     m.max_model_len = (int)at_most((uint64_t)w.max_len, fits);
-    judge(ck, &w, &m, rep);
+    r = judge(ck, &w, &m, rep);
     *ret = m;
-    return rep->n_problems > n_before ? -EBADMSG : 0;
+    return r == 0 && rep->n_problems > n_before ? -E2BIG : r; /* kv_memory */
 }

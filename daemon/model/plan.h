@@ -28,9 +28,9 @@ int plan_activations(const struct shape *s, int max_rows, int max_seqs,
 
 /* The whole plan for a checkpoint under ck's model_conf, where available bytes
  * are free (0: as available_memory says). The pools never take more than
- * memory_utilization of them. -EBADMSG with a problem in rep where an asked
- * size does not fit, or nothing does; a context that was not asked for shrinks
- * with a note. */
+ * memory_utilization of them. With a problem in rep -E2BIG where an asked size
+ * does not fit, -EBADMSG where nothing does; a context that was not asked for
+ * shrinks with a note. */
 int plan_memory(const struct checkpoint *ck, uint64_t available,
                 struct report *rep, struct model_memory *ret);
 

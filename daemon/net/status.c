@@ -179,6 +179,11 @@ static void put_drafts(struct wire_map *m, const struct engine_status *st)
                  : st->drafter_is_off ? "switched off"
                                       : "on");
     wire_map_int(&in, "depth", st->draft_depth);
+    wire_map_open_list(&in, "beta", &list);
+    for (int i = 0; i < st->n_mtp; i++) {
+        wire_list_real(&list, (double)st->draft_beta[i]);
+    }
+    wire_map_close(&list);
     wire_map_uint(&in, "verified", st->drafts);
     wire_map_uint(&in, "drafted", st->drafted);
     wire_map_uint(&in, "accepted", st->accepted);

@@ -47,6 +47,7 @@
 
 /* sysexits of a start that failed (design.md section 2) */
 #define EXIT_CHECKPOINT 65
+#define EXIT_CONFIG 78
 #define EXIT_DEVICE 69
 #define EXIT_FAULT 70
 
@@ -157,6 +158,7 @@ static void publish_info(struct engine *e)
     snprintf(s->family, sizeof(s->family), "%s", i->family);
     s->max_model_len = i->max_model_len;
     s->n_mtp = i->n_mtp;
+    memcpy(s->draft_beta, i->draft_beta, sizeof(s->draft_beta));
     s->vocab = i->vocab;
     s->memory_weights = i->memory.weights_bf16 + i->memory.weights_experts +
                         i->memory.weights_other + i->memory.weights_mtp;
@@ -429,6 +431,8 @@ static int exit_code_of(int r)
     switch (r) {
     case -ENODEV:
         return EXIT_DEVICE;
+    case -E2BIG:
+        return EXIT_CONFIG;
     case -ENOMEM:
         return EXIT_FAULT;
     default:
@@ -460,9 +464,13 @@ static bool load_model(struct engine *e)
     }
     publish_info(e);
     if (model_info(e->model)->n_mtp > 0) {
+        const float *beta = model_info(e->model)->draft_beta;
+
         say(e, 6,
             "Detected MTP model: %d draft layers, sharing target embeddings",
             model_info(e->model)->n_mtp);
+        say(e, 6, "Drafts share the target's noise: beta %g %g %g",
+            (double)beta[0], (double)beta[1], (double)beta[2]);
     }
     return true;
 }

@@ -52,11 +52,12 @@ struct engine_conf {
 /* A snapshot, copied under a lock. */
 struct engine_status {
     enum engine_state state;
-    int exit_code;                  /* sysexits of a failed load: 65, 69, 70 */
+    int exit_code;                  /* sysexits of a failed load: 65 .. 78 */
     char cause[512];                /* why it failed, first problem */
     uint64_t load_done, load_total; /* bytes */
     char model[256], device[64], dialect[48], family[32];
     int max_model_len, n_mtp, vocab;
+    float draft_beta[3]; /* as in model_info */
     int queued, running;
     uint64_t requests, finished, failed, cancelled, preempted;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;

@@ -399,7 +399,7 @@ static void test_inner_fields_are_named(void **state)
                         "of channels, found 0.29999999999999999");
 }
 
-/* Field reports 39 and 45: modules are chained because the family's were
+/* fr_39, fr_45: modules are chained because the family's were
  * trained so. A family that is not known gets no guessed wiring: refused. */
 static void test_fr_39_45_unknown_families_are_refused(void **state)
 {

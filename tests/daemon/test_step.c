@@ -426,6 +426,7 @@ static void fill_mask(void *ctx)
     mask[0][only[0] / 32] = 1u << (only[0] % 32);
 }
 
+/* fr_51: a mask that allows nothing is told, and ends in no endless answer. */
 static void test_masks_may_come_late(void **state)
 {
     static struct mk_req r;

@@ -59,6 +59,7 @@ for k in (1, 2, 3, None):
 # the whole is the sum of the requests, but for what the end of an answer cut
 s = c.last("status")["drafts"]
 assert s["state"] == "on" and 0 <= s["depth"] <= 3, s
+assert s["beta"] == [1, 1, 1], s  # field report 41: how drafts are drawn
 assert s["verified"] == total["drafts"] and s["drafted"] == total["drafted"], s
 assert 0 <= s["accepted"] - total["accepted"] <= 4 * 3, (s, total)
 assert s["mean_acceptance_length"] == 1 + s["accepted"] / s["verified"], s
@@ -86,3 +87,70 @@ expect_status 64 ctl complete --drafts 3 --max-tokens 2 Once \
     >/dev/null 2>"$tmp/err"
 grep -q 'drafts may be 2 at most' "$tmp/err" || fail "$(cat "$tmp/err")"
 stop_stepd two
+
+# ---- config.json promises MTP layers that are not there (field report 20):
+# served without drafts, which is said; an error only where they are required
+cp -r "$MODEL" "$tmp/bare"
+chmod -R u+w "$tmp/bare"
+py "$tmp/bare" <<'END'
+import json
+import re
+import struct
+import sys
+
+folder = sys.argv[1]
+with open(folder + "/config.json", encoding="utf-8") as f:
+    config = json.load(f)
+text = config.get("text_config", config)
+assert text["num_nextn_predict_layers"] == 3, text
+first = text["num_hidden_layers"]
+index_file = folder + "/model.safetensors.index.json"
+with open(index_file, encoding="utf-8") as f:
+    index = json.load(f)
+shards = set(index["weight_map"].values())
+
+
+def is_mtp(name):
+    layer = re.search(r"layers\.(\d+)\.", name)
+    return layer is not None and int(layer[1]) >= first
+
+
+for shard in shards:
+    with open(f"{folder}/{shard}", "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header = json.loads(f.read(n))
+        data = f.read()
+    out, kept = b"", {}
+    for name, t in header.items():
+        if name != "__metadata__" and not is_mtp(name):
+            a, b = t["data_offsets"]
+            kept[name] = dict(t, data_offsets=[len(out), len(out) + b - a])
+            out += data[a:b]
+    head = json.dumps(kept).encode()
+    head += b" " * (-len(head) % 8)
+    with open(f"{folder}/{shard}", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + out)
+index["weight_map"] = {k: v for k, v in index["weight_map"].items()
+                       if not is_mtp(k)}
+with open(index_file, "w", encoding="utf-8") as f:
+    json.dump(index, f)
+END
+start_stepd -n bare --model "$tmp/bare"
+wait_for_line "$tmp/bare.log" 'has no tensor: drafting is off'
+py "$sock" <<'END'
+import sys
+from client import Client
+
+c = Client(sys.argv[1])
+d = c.last("generate", prompt="Once upon a time", max_tokens=4)
+assert d["event"] == "done" and d["usage"]["drafts"] == 0, d
+s = c.last("status")
+assert s["drafts"]["state"] == "none", s
+assert s["drafts"]["beta"] == s["drafts"]["accepted_at"] == [], s
+END
+expect_status 0 ctl complete --max-tokens 2 Once >/dev/null 2>&1
+stop_stepd bare
+launch_stepd -n required --model "$tmp/bare" --set drafts=require
+reap_stepd required 65
+wait_for_line "$tmp/required.log" \
+    'has no tensor: drafting is required by the configuration'

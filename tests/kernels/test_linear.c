@@ -108,6 +108,8 @@ static void every_row_count(const struct kt_backend *b)
     check_shape(b, &(struct shape){KERN_MXFP4, 35, 4128}, 8, 19);
 }
 
+/* fr_48: one row or many, the same sums, to the bit: what verification of
+ * drafts rests on. */
 static void test_every_row_count(void **state)
 {
     (void)state;
