@@ -31,19 +31,32 @@ noinst_LIBRARIES += daemon/libtext.a
 daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
+	daemon/text/charset.c daemon/text/charset.h \
 	daemon/text/chat.c daemon/text/chat.h \
 	daemon/text/content.c daemon/text/content.h \
 	daemon/text/detok.c daemon/text/detok.h \
+	daemon/text/format.c daemon/text/format.h \
+	daemon/text/gram.c daemon/text/gram.h \
+	daemon/text/jsongram.c daemon/text/jsongram.h \
+	daemon/text/machine.c daemon/text/machine.h \
+	daemon/text/mask.c daemon/text/mask.h \
 	daemon/text/parse.c daemon/text/parse.h \
+	daemon/text/pattern.c daemon/text/pattern.h \
+	daemon/text/pattern_parse.c daemon/text/pattern_priv.h \
 	daemon/text/prose.c daemon/text/prose.h \
 	daemon/text/pyjson.c daemon/text/pyjson.h \
 	daemon/text/reason.c daemon/text/reason.h \
 	daemon/text/regex.c daemon/text/regex.h \
 	daemon/text/scan.c daemon/text/scan.h \
+	daemon/text/schema.c daemon/text/schema.h \
+	daemon/text/schema_inside.c daemon/text/schema_priv.h \
+	daemon/text/schema_shape.c \
+	daemon/text/slice.c daemon/text/slice.h \
 	daemon/text/split.c daemon/text/split.h \
 	daemon/text/str.c daemon/text/str.h \
 	daemon/text/tokenizer.c daemon/text/tokenizer.h \
 	daemon/text/tokfile.c daemon/text/tokfile.h \
+	daemon/text/toktrie.c daemon/text/toktrie.h \
 	daemon/text/tokvocab.c \
 	daemon/text/utf8.h \
 	daemon/text/vocab.c daemon/text/vocab.h \

@@ -53,6 +53,7 @@ TEST_DATA_FILES = \
 	tests/data/oracle/rounded.py \
 	tests/data/oracle/step_ref.py \
 	tests/data/oracle/train_tiny.py \
+	tests/data/schemas.jsonl \
 	tests/data/real-tokenizer/cases.tsv \
 	tests/data/real-tokenizer/random.tsv \
 	tests/data/real-tokenizer/tokenizer.json.xz \

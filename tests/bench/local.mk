@@ -75,3 +75,9 @@ CLEANFILES += tests/bench/bench_model$(EXEEXT)
 bench-model: tests/bench/bench_model$(EXEEXT)
 	tests/bench/bench_model$(EXEEXT) $(ARGS)
 .PHONY: bench-model
+
+EXTRA_PROGRAMS += tests/bench/bench_mask
+BENCH += tests/bench/bench_mask
+tests_bench_bench_mask_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_bench_bench_mask_LDADD = $(TEXT_LIBS)
+CLEANFILES += tests/bench/bench_mask$(EXEEXT)

@@ -18,7 +18,7 @@ tests_daemon_test_sd_LDADD = $(BASE_LIBS) $(TEST_LIBS)
 
 # ---- text: tests_daemon_test_X_LDADD = $(TEXT_LIBS) $(TEST_LIBS) ----
 
-noinst_HEADERS += tests/daemon/text.h
+noinst_HEADERS += tests/daemon/text.h tests/daemon/grams.h
 
 check_PROGRAMS += tests/daemon/test_bpe
 tests_daemon_test_bpe_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
@@ -31,6 +31,18 @@ tests_daemon_test_detok_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/test_parse
 tests_daemon_test_parse_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/test_schema
+tests_daemon_test_schema_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_schema_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/test_pattern
+tests_daemon_test_pattern_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_pattern_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+check_PROGRAMS += tests/daemon/test_mask
+tests_daemon_test_mask_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_mask_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/test_split
 tests_daemon_test_split_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
@@ -46,6 +58,14 @@ TEST_THREADS += tests/daemon/test_tokenizer
 
 check_PROGRAMS += tests/daemon/test_tokfile
 tests_daemon_test_tokfile_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
+# Random answers to schemas, for test_schema_valid.sh.
+EXTRA_PROGRAMS += tests/daemon/make_answers
+tests_daemon_make_answers_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_make_answers_LDADD = $(TEXT_LIBS)
+CLEANFILES += tests/daemon/make_answers$(EXEEXT)
+check_DATA += tests/daemon/make_answers$(EXEEXT)
+dist_check_SCRIPTS += tests/daemon/test_schema_valid.sh
 
 # ---- model: tests_daemon_test_X_LDADD = $(MODEL_LIBS) $(TEST_LIBS) ----
 check_PROGRAMS += tests/daemon/test_shape

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * What structured output costs with the published vocabulary: compiling each
+ * schema of tests/data/schemas.jsonl, and the masks of the distinct states that
+ * random answers pass through, the mask cache emptied before each. `cold` also
+ * forgets every state and edge of the automaton first. Prints a table, asserts
+ * nothing.
+ *
+ *     tests/bench/bench_mask [-v]     -v: a line a schema
+ */
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/text/format.h"
+#include "daemon/text/mask.h"
+#include "daemon/text/tokenizer.h"
+#include "tests/paths.h"
+
+#define VOCAB 128896
+#define N_WORDS ((VOCAB + 31) / 32)
+#define N_TOKENS 120 /* of one answer */
+#define N_ANSWERS 3
+
+/* Processor time: other load on the machine counts as little as can be. */
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+static uint64_t seed;
+
+static uint32_t draw(uint32_t n)
+{
+    uint64_t z = seed += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)((z ^ z >> 31) % n);
+}
+
+struct samples {
+    double *v;
+    size_t n, cap;
+};
+
+static void add(struct samples *s, double v)
+{
+    if (s->n == s->cap) {
+        s->cap = s->cap > 0 ? 2 * s->cap : 1024;
+        s->v = realloc(s->v, s->cap * sizeof(*s->v));
+        if (s->v == NULL) {
+            abort();
+        }
+    }
+    s->v[s->n++] = v;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+static double at(const struct samples *s, double q)
+{
+    return s->n == 0 ? 0 : s->v[(size_t)(q * (double)(s->n - 1))];
+}
+
+static void report(const char *name, struct samples *s)
+{
+    qsort(s->v, s->n, sizeof(*s->v), by_value);
+    printf("%-28s %8zu %9.1f %9.1f %9.1f %9.1f\n", name, s->n, at(s, 0.5),
+           at(s, 0.9), at(s, 0.99), at(s, 1));
+}
+
+/* One of the tokens allowed; a short one more often than not, as answers
+ * have. -1: none. */
+static int32_t pick(const uint32_t *words)
+{
+    int32_t best = -1;
+
+    for (int tries = 0; tries < 40; tries++) {
+        uint32_t id = draw(tries < 20 ? 3000 : VOCAB);
+
+        if (words[id >> 5] >> (id & 31) & 1) {
+            return (int32_t)id;
+        }
+    }
+    for (uint32_t i = 0, from = draw(VOCAB); i < VOCAB && best < 0; i++) {
+        uint32_t id = (from + i) % VOCAB;
+
+        if (words[id >> 5] >> (id & 31) & 1) {
+            best = (int32_t)id;
+        }
+    }
+    return best;
+}
+
+struct result {
+    struct samples compile, warm, cold;
+};
+
+static void answer(struct masker *m, int32_t eos, bool cold, struct result *r)
+{
+    static uint32_t words[N_WORDS];
+    static uint8_t seen[1 << 20];
+
+    memset(seen, 0, sizeof(seen));
+    for (int i = 0; i < N_TOKENS; i++) {
+        uint32_t state = masker_state(m);
+        double t;
+        int32_t id;
+
+        if (cold) {
+            masker_forget(m, true);
+        } else {
+            masker_forget(m, false);
+        }
+        t = now_us();
+        if (masker_mask(m, 0, words) < 0) {
+            printf("a mask failed\n");
+            return;
+        }
+        t = now_us() - t;
+        if (cold || !seen[state % sizeof(seen)]) {
+            add(cold ? &r->cold : &r->warm, t);
+        }
+        seen[state % sizeof(seen)] = 1;
+        id = pick(words);
+        if (id < 0 || id == eos || masker_advance(m, &id, 1) < 0) {
+            return;
+        }
+    }
+}
+
+static void one(const json_t *line, const struct lexicon *lex, int32_t eos,
+                bool verbose, struct result *r)
+{
+    const char *name = json_string_value(json_object_get(line, "name"));
+    json_t *form = json_pack("{s:s,s:O}", "type", "json_schema", "schema",
+                             json_object_get(line, "schema"));
+    char *text = json_dumps(form, 0);
+    struct format_args a = {.text = text, .n = strlen(text)};
+    char buf[256] = "";
+    struct why why = {buf, sizeof(buf)};
+    struct compiled *c;
+    struct masker *m;
+    struct gram *g;
+    size_t first = r->warm.n;
+    double t = now_us();
+
+    if (format_compile(&g, &a, &why) < 0 || compiled_create(&c, g, lex) < 0) {
+        printf("%s: %s\n", name, buf);
+        exit(1);
+    }
+    t = now_us() - t;
+    add(&r->compile, t);
+    for (int i = 0; i < N_ANSWERS * 2; i++) {
+        if (masker_create(&m, c) < 0) {
+            abort();
+        }
+        seed = (uint64_t)(i % N_ANSWERS);
+        answer(m, eos, i >= N_ANSWERS, r);
+        masker_destroy(m);
+    }
+    if (verbose) {
+        struct samples s = {r->warm.v + first, r->warm.n - first, 0};
+
+        printf("compile %7.0f us  ", t);
+        report(name, &s);
+    }
+    compiled_destroy(c);
+    json_decref(form);
+    free(text);
+}
+
+int main(int argc, char **argv)
+{
+    FILE *f = fopen(TEST_SRCDIR "/tests/data/schemas.jsonl", "r");
+    struct tokenizer *tok;
+    struct lexicon *lex;
+    struct result r = {0};
+    char why[256], *line = NULL;
+    size_t cap = 0;
+    double t;
+    int32_t eos;
+
+    if (f == NULL ||
+        tokenizer_load(&tok, TEST_BUILDDIR "/tests/data/real-tokenizer", why,
+                       sizeof(why)) < 0) {
+        printf("no schemas or no tokenizer\n");
+        return 1;
+    }
+    eos = tokenizer_id(tok, "<|im_end|>");
+    t = now_us();
+    if (lexicon_create(&lex, tok, VOCAB, &eos, 1) < 0) {
+        return 1;
+    }
+    printf("vocabulary: %.1f ms, once\n", (now_us() - t) / 1e3);
+    printf("%-28s %8s %9s %9s %9s %9s\n", "us", "n", "median", "p90", "p99",
+           "max");
+    while (getline(&line, &cap, f) > 0) {
+        json_t *v = json_loads(line, 0, NULL);
+
+        one(v, lex, eos, argc > 1 && strcmp(argv[1], "-v") == 0, &r);
+        json_decref(v);
+    }
+    report("compile a schema", &r.compile);
+    report("mask, distinct states", &r.warm);
+    report("mask, automaton cold", &r.cold);
+    free(line);
+    fclose(f);
+    lexicon_destroy(lex);
+    tokenizer_destroy(tok);
+    free(r.compile.v);
+    free(r.warm.v);
+    free(r.cold.v);
+    return 0;
+}
