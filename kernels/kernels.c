@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/compact.h"
 #include "kernels/quant.h"
 
 /* Programs that do not link the specification (all but tests) see NULL. */
@@ -320,6 +321,11 @@ int kern_weight_new(struct kern *k, const struct kern_weight_desc *d,
     check_that(&c,
                d->shard >= KERN_SHARD_NONE && d->shard <= KERN_SHARD_EXPERTS,
                "unknown shard");
+    check_that(&c,
+               d->dtype != KERN_COMPACT ||
+                   (d->cols <= COMPACT_MAX_COLS && d->experts == 0 &&
+                    d->escapes > 0 && d->escapes <= COMPACT_MAX_ESCAPES),
+               "%d escapes of [%d][%d]", d->escapes, d->rows, d->cols);
     if (c.r < 0) {
         return c.r;
     }
@@ -368,10 +374,11 @@ int kern_weight_fill(struct kern *k, struct kern_weight *w, int expert,
 /* Bytes of one element of a plane. */
 static size_t plane_align(const struct kern_weight_desc *d, int plane)
 {
-    bool floats = d->dtype == KERN_F32 || plane == 2 ||
-                  (d->dtype == KERN_FP8_B128 && plane == 1);
+    bool words =
+        d->dtype == KERN_F32 || plane == 2 ||
+        (plane == 1 && (d->dtype == KERN_FP8_B128 || d->dtype == KERN_COMPACT));
 
-    return floats ? 4 : d->dtype == KERN_BF16 ? 2 : 1;
+    return words ? 4 : d->dtype == KERN_BF16 ? 2 : 1;
 }
 
 int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
@@ -406,7 +413,9 @@ int kern_embed(struct kern *k, const struct kern_embed_args *a)
     if (c.r == 0) {
         const struct kern_weight_desc *d = &a->table->desc;
 
-        check_that(&c, d->dtype == KERN_BF16 && d->experts == 0,
+        check_that(&c,
+                   (d->dtype == KERN_BF16 || d->dtype == KERN_COMPACT) &&
+                       d->experts == 0,
                    "the table is not a BF16 matrix");
         check_ints(&c, "ids", a->ids, (size_t)a->rows.max);
         check_matrix(&c, "out", a->out, a->rows.max, d->cols, d->cols, 4);

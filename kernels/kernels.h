@@ -72,6 +72,8 @@ enum kern_dtype {
     KERN_FP8_B128, /* planes 0 e4m3, 1 F32 scales a 128x128 block */
     KERN_NVFP4, /* planes 0 nibbles, 1 e4m3 scales a 16-block, 2 F32 factor */
     KERN_NVFP4_DIV, /* the same, plane 2 divides */
+    KERN_COMPACT,   /* BF16 in 12 bits: planes 0 blocks, 1 rows, 2 escapes
+                     * (compact.h) */
     KERN_N_DTYPES
 };
 
@@ -81,6 +83,7 @@ struct kern_weight_desc {
     int cols;    /* input features */
     int experts; /* 0: one matrix; else so many of this shape */
     int shard;   /* how several devices share it: see KERN_SHARD_* */
+    int escapes; /* KERN_COMPACT: words of plane 2, its end included; else 0 */
 };
 enum { KERN_SHARD_NONE, KERN_SHARD_ROWS, KERN_SHARD_COLS, KERN_SHARD_EXPERTS };
 
@@ -110,7 +113,7 @@ struct kern_stats {
 /* out[r] = table[ids[r]], BF16 widened to F32; an id out of range gives 0. */
 struct kern_embed_args {
     struct kern_rows rows;
-    const struct kern_weight *table; /* [V][D] BF16 */
+    const struct kern_weight *table; /* [V][D] BF16 or COMPACT */
     struct kern_ptr ids;             /* int32[R] */
     struct kern_ptr out;             /* f32 [R][D] */
 };

@@ -7,7 +7,7 @@
 
 noinst_LIBRARIES += kernels/libkernels.a
 kernels_libkernels_a_SOURCES = kernels/kernels.c kernels/kernels.h \
-	kernels/planes.c kernels/plugin.c kernels/plugin.h kernels/quant.h \
+	kernels/compact.h kernels/planes.c kernels/plugin.c kernels/plugin.h kernels/quant.h \
 	kernels/sample.h
 kernels_libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DKERN_PLUGIN_DIR='"$(pkglibdir)"'

@@ -5,6 +5,7 @@
  * backend in a plugin both need (quant.h says what is in them).
  */
 
+#include "kernels/compact.h"
 #include "kernels/kernels.h"
 #include "kernels/quant.h"
 
@@ -19,6 +20,7 @@ int kern_weight_n_planes(enum kern_dtype t)
         return 2;
     case KERN_NVFP4:
     case KERN_NVFP4_DIV:
+    case KERN_COMPACT:
         return 3;
     case KERN_N_DTYPES:
         break;
@@ -49,6 +51,11 @@ size_t kern_weight_plane_bytes(const struct kern_weight_desc *d, int plane)
         return plane == 0   ? rows * cols / 2
                : plane == 1 ? rows * (cols / QUANT_NV_BLOCK)
                : plane == 2 ? 4
+                            : 0;
+    case KERN_COMPACT:
+        return plane == 0   ? rows * compact_row_bytes(d->cols)
+               : plane == 1 ? (rows + 1) * 4
+               : plane == 2 ? (size_t)d->escapes * 4
                             : 0;
     case KERN_N_DTYPES:
         break;

@@ -107,6 +107,10 @@ static void fill_tables(struct cpu *c)
     fill_table(&c->nv, quant_e4m3);
     for (unsigned b = 0; b < 256; b++) {
         c->fp8[b] = quant_f32_to_bf16(quant_e4m3(b));
+        for (unsigned code = 1; code < 16; code++) {
+            c->compact.bytes[b][code] = (uint8_t)((b + code) << 7);
+            c->compact.bytes[b][16 + code] = (uint8_t)((b + code) >> 1 & 0x7f);
+        }
     }
 }
 

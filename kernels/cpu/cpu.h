@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/compact.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/kernels.h"
 
@@ -22,6 +23,12 @@ struct cpu_isa;
  * BF16, and as BF16's 16 low bytes followed by its 16 high bytes. */
 struct mx_table {
     uint16_t bf16[256][16];
+    uint8_t bytes[256][32];
+};
+
+/* For every base of a compact row (compact.h) what its 16 codes add to a BF16
+ * value: 16 low bytes, then 16 high ones. */
+struct compact_table {
     uint8_t bytes[256][32];
 };
 
@@ -44,6 +51,7 @@ struct cpu {
     struct mx_table mx; /* scales are E8M0 (MXFP4) */
     struct mx_table nv; /* scales are E4M3 (NVFP4) */
     uint16_t fp8[256];  /* E4M3 as BF16 */
+    struct compact_table compact;
 };
 
 struct cpu_buf {

@@ -11,6 +11,7 @@
  *           factor multiplies the finished sum
  *   FP8     the E4M3 alone, which takes 4 bits; its F32 scale multiplies the
  *           sum over its block of 128 columns
+ *   COMPACT BF16 itself; escapes are put in afterwards
  */
 
 #include "kernels/cpu/simd.h"
@@ -41,6 +42,56 @@ INLINE void decode_nv(uint16_t *to, const struct cpu *c, const uint8_t *q,
     }
 }
 
+/* 128 columns of a compact row, escapes still 0. */
+INLINE void compact_decode(uint16_t *to, const uint8_t *block,
+                           const uint8_t *lut)
+{
+#if ISA_LEVEL > 0
+    enum { N = 128 / (int)sizeof(vi) };
+    vi v[2 * N];
+
+    compact_bf16(v, block, 0, lut);
+    compact_bf16(v + N, block, 1, lut);
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * N; i++) {
+        vi_store(to + i * (int)sizeof(vi) / 2, v[i]);
+    }
+#else
+    compact_unpack(to, block, (unsigned)(lut[1] >> 7 | lut[17] << 1) - 1);
+#endif
+}
+
+/* Columns k .. k + n_k - 1 of row r, k whole blocks. */
+INLINE void decode_compact(uint16_t *to, const struct cpu *c,
+                           const struct kern_weight *w, int r, int k, int n_k)
+{
+    const uint32_t *row = (const uint32_t *)(const void *)cpu_plane(w, 0, 1);
+    const uint32_t *e = (const uint32_t *)(const void *)cpu_plane(w, 0, 2);
+    const uint32_t *end = e + compact_first(row[r + 1]);
+    const uint8_t *lut = c->compact.bytes[compact_base(row[r])];
+    const uint8_t *block = cpu_plane(w, 0, 0) +
+                           (size_t)r * compact_row_bytes(w->desc.cols) +
+                           (size_t)(k / COMPACT_COLS) * COMPACT_BLOCK;
+    int i = 0;
+
+    for (; i + COMPACT_COLS <= n_k; i += COMPACT_COLS, block += COMPACT_BLOCK) {
+        compact_decode(to + i, block, lut);
+    }
+    if (i < n_k) {
+        uint16_t last[COMPACT_COLS];
+
+        compact_decode(last, block, lut);
+        memcpy(to + i, last, (size_t)(n_k - i) * sizeof(*to));
+    }
+    for (e += compact_first(row[r]); e < end; e++) {
+        int col = compact_col(*e) - k;
+
+        if (col >= 0 && col < n_k) {
+            to[col] = (uint16_t)*e;
+        }
+    }
+}
+
 /* Rows n .. n + n_w - 1 of a packed weight, one after the other. */
 INLINE void decode_rows(uint16_t *to, const struct cpu *c,
                         const struct kern_weight *w, int expert, int n, int n_w)
@@ -56,6 +107,11 @@ INLINE void decode_rows(uint16_t *to, const struct cpu *c,
     case KERN_NVFP4_DIV:
         for (int i = 0; i < n_w; i++, to += cols, at += cols) {
             decode_nv(to, c, q + at / 2, s + at / 16, (int)(cols / 16));
+        }
+        break;
+    case KERN_COMPACT:
+        for (int i = 0; i < n_w; i++, to += cols) {
+            decode_compact(to, c, w, n + i, 0, (int)cols);
         }
         break;
     default:
@@ -109,6 +165,8 @@ INLINE uint64_t rows_bytes(const struct kern_weight_desc *d, int n, int n_w)
         return rows * cols +
                (((uint64_t)n + rows + b - 1) / b - ((uint64_t)n + b - 1) / b) *
                    ((cols + b - 1) / b) * 4;
+    case KERN_COMPACT:
+        return rows * (compact_row_bytes(d->cols) + 4);
     default:
         return rows * cols * 2;
     }

@@ -343,7 +343,7 @@ typedef struct {
     vf even, odd;
 } wv;
 
-INLINE wv wv_split_(__m256i u)
+INLINE wv wv_of(__m256i u)
 {
     wv w;
 
@@ -354,7 +354,7 @@ INLINE wv wv_split_(__m256i u)
 
 INLINE wv wv_load(const uint8_t *w)
 {
-    return wv_split_(_mm256_loadu_si256((const void *)w));
+    return wv_of(_mm256_loadu_si256((const void *)w));
 }
 
 INLINE wv wv_load_n(const uint8_t *w, int n)
@@ -362,7 +362,7 @@ INLINE wv wv_load_n(const uint8_t *w, int n)
     uint16_t t[16] = {0};
 
     memcpy(t, w, (size_t)n * 2);
-    return wv_split_(_mm256_loadu_si256((const void *)t));
+    return wv_of(_mm256_loadu_si256((const void *)t));
 }
 
 INLINE vf dot(vf acc, wv w, const xt *x)
@@ -391,6 +391,36 @@ INLINE void mx_bf16_(__m256i out[2], const uint8_t *q, const struct mx_table *t,
     out[1] = _mm256_unpackhi_epi8(lo, hi);
 }
 
+/* 64 columns of a compact block as BF16, escapes still 0: the halves of the
+ * values are made as bytes and then interleaved. */
+INLINE void compact_bf16(__m256i out[4], const uint8_t *block, int half,
+                         const uint8_t *lut)
+{
+    const __m256i mantissa = _mm256_set1_epi8(0x7f);
+    const __m256i low =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)lut));
+    const __m256i high =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(lut + 16)));
+
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *from = block + i * 32;
+        __m256i c = _mm256_loadu_si256((const void *)from);
+        __m256i s = _mm256_loadu_si256(
+            (const void *)(from + COMPACT_CODES + half * 64));
+        __m256i lo, hi;
+
+        c = _mm256_and_si256(half ? _mm256_srli_epi16(c, 4) : c,
+                             _mm256_set1_epi8(15));
+        lo = _mm256_or_si256(_mm256_and_si256(s, mantissa),
+                             _mm256_shuffle_epi8(low, c));
+        hi = _mm256_or_si256(_mm256_andnot_si256(mantissa, s),
+                             _mm256_shuffle_epi8(high, c));
+        out[i] = _mm256_unpacklo_epi8(lo, hi);
+        out[2 + i] = _mm256_unpackhi_epi8(lo, hi);
+    }
+}
+
 INLINE void mx_decode(uint16_t *to, const uint8_t *q, const struct mx_table *t,
                       uint8_t scale)
 {
@@ -407,8 +437,8 @@ INLINE void wv_mx(wv out[2], const uint8_t *q, const struct mx_table *t,
     __m256i w[2];
 
     mx_bf16_(w, q, t, scale);
-    out[0] = wv_split_(w[0]);
-    out[1] = wv_split_(w[1]);
+    out[0] = wv_of(w[0]);
+    out[1] = wv_of(w[1]);
 }
 
 INLINE float xt_get(const xt *x, int k)

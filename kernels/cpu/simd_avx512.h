@@ -362,10 +362,38 @@ INLINE void mx_decode(uint16_t *to, const uint8_t *q, const struct mx_table *t,
     _mm512_storeu_si512(to, mx_bf16_(q, t, scale));
 }
 
+/* 64 columns of a compact block as BF16, escapes still 0: the halves of the
+ * values are made as bytes and then interleaved. */
+INLINE void compact_bf16(__m512i out[2], const uint8_t *block, int half,
+                         const uint8_t *lut)
+{
+    const __m512i mantissa = _mm512_set1_epi8(0x7f);
+    __m512i c = _mm512_loadu_si512(block);
+    __m512i s = _mm512_loadu_si512(block + COMPACT_CODES + half * 64);
+    __m512i lo = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)lut));
+    __m512i hi =
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(lut + 16)));
+
+    c = _mm512_and_si512(half ? _mm512_srli_epi16(c, 4) : c,
+                         _mm512_set1_epi8(15));
+    /* (s & mantissa) | lo; (s & ~mantissa) | hi */
+    lo = _mm512_ternarylogic_epi32(s, mantissa, _mm512_shuffle_epi8(lo, c),
+                                   0xea);
+    hi = _mm512_ternarylogic_epi32(s, mantissa, _mm512_shuffle_epi8(hi, c),
+                                   0xba);
+    out[0] = _mm512_unpacklo_epi8(lo, hi);
+    out[1] = _mm512_unpackhi_epi8(lo, hi);
+}
+
 #if ISA_LEVEL == 3
 
 typedef uint16_t xt;
 typedef __m512bh wv;
+
+INLINE wv wv_of(__m512i bf16)
+{
+    return (__m512bh)bf16;
+}
 
 INLINE wv wv_load(const uint8_t *w)
 {
@@ -400,7 +428,7 @@ typedef struct {
     vf even, odd;
 } wv;
 
-INLINE wv wv_split_(__m512i u)
+INLINE wv wv_of(__m512i u)
 {
     wv w;
 
@@ -411,13 +439,12 @@ INLINE wv wv_split_(__m512i u)
 
 INLINE wv wv_load(const uint8_t *w)
 {
-    return wv_split_(_mm512_loadu_si512(w));
+    return wv_of(_mm512_loadu_si512(w));
 }
 
 INLINE wv wv_load_n(const uint8_t *w, int n)
 {
-    return wv_split_(
-        _mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1u), w));
+    return wv_of(_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1u), w));
 }
 
 INLINE vf dot(vf acc, wv w, const xt *x)

@@ -68,6 +68,9 @@
 struct tile {
     const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
     const uint8_t *s[TILE_M_MAX]; /* their scales */
+    /* compact rows: their escapes, and what their codes stand for */
+    const uint32_t *e[TILE_M_MAX], *e_end[TILE_M_MAX];
+    const uint8_t *lut[TILE_M_MAX];
     const xt *x[TILE_X];
     const struct mx_table *mx;
     int k;          /* columns */
@@ -183,20 +186,116 @@ INLINE void tile_mx(const struct tile *t, int M, int N)
     acc_out(acc, &l, M * N);
 }
 
+#if ISA_LEVEL > 0
+#define COMPACT_CHUNKS (64 / DOT_K)
+
+/* Blocks from b on that no row has an escape in, among the first n. */
+INLINE int plain_blocks(const struct tile *t, int M, int n)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        if (t->e[m] < t->e_end[m]) {
+            n = imin(n, compact_col(*t->e[m]) / COMPACT_COLS);
+        }
+    }
+    return n;
+}
+
+/* A block with escapes, or not a whole one, by way of memory. */
+INLINE void compact_slowly(vf *acc, struct tile *t, int M, int N, int b)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        uint16_t w[COMPACT_COLS];
+
+        compact_decode(w, t->w[m] + (size_t)b * COMPACT_BLOCK, t->lut[m]);
+        for (;
+             t->e[m] < t->e_end[m] && compact_col(*t->e[m]) / COMPACT_COLS == b;
+             t->e[m]++) {
+            w[compact_col(*t->e[m]) % COMPACT_COLS] = (uint16_t)*t->e[m];
+        }
+        for (int k = b * COMPACT_COLS; k < imin(t->k, (b + 1) * COMPACT_COLS);
+             k += DOT_K) {
+            wv v = wv_load((const uint8_t *)(w + k % COMPACT_COLS));
+
+#pragma GCC unroll 8
+            for (int n = 0; n < N; n++) {
+                acc[n * M + m] = dot(acc[n * M + m], v, t->x[n] + k);
+            }
+        }
+    }
+}
+
+INLINE void tile_compact(const struct tile *t, int M, int N)
+{
+    struct tile l = *t;
+    vf acc[TILE_ACC];
+    int b = 0;
+
+    acc_in(acc, &l, M * N);
+    for (;;) {
+        int stop = plain_blocks(&l, M, l.k / COMPACT_COLS);
+
+        for (; b < stop; b++) {
+#pragma GCC unroll 4
+            for (int m = 0; m < M; m++) {
+                const uint8_t *at = l.w[m] + (size_t)b * COMPACT_BLOCK;
+
+                __builtin_prefetch(at + l.ahead, 0, 2);
+                __builtin_prefetch(at + l.ahead + 64, 0, 2);
+                __builtin_prefetch(at + l.ahead + 128, 0, 2);
+#pragma GCC unroll 2
+                for (int half = 0; half < 2; half++) {
+                    vi w[COMPACT_CHUNKS];
+
+                    compact_bf16(w, at, half, l.lut[m]);
+#pragma GCC unroll 4
+                    for (int c = 0; c < COMPACT_CHUNKS; c++) {
+                        int k = b * COMPACT_COLS + half * 64 + c * DOT_K;
+
+#pragma GCC unroll 8
+                        for (int n = 0; n < N; n++) {
+                            acc[n * M + m] =
+                                dot(acc[n * M + m], wv_of(w[c]), l.x[n] + k);
+                        }
+                    }
+                }
+            }
+        }
+        if (b * COMPACT_COLS >= l.k) {
+            break;
+        }
+        compact_slowly(acc, &l, M, N, b++);
+    }
+    acc_out(acc, &l, M * N);
+}
+#else
+INLINE void tile_compact(const struct tile *t, int M, int N)
+{
+    (void)t;
+    (void)M;
+    (void)N;
+}
+#endif
+
 typedef void tile_fn(const struct tile *t);
 
-#define TILE(n)                                     \
-    static void tile_bf16_##n(const struct tile *t) \
-    {                                               \
-        tile_bf16(t, TILE_M(n), n, true);           \
-    }                                               \
-    static void tile_gemm_##n(const struct tile *t) \
-    {                                               \
-        tile_bf16(t, TILE_M(n), n, false);          \
-    }                                               \
-    static void tile_mx_##n(const struct tile *t)   \
-    {                                               \
-        tile_mx(t, TILE_M(n), n);                   \
+#define TILE(n)                                        \
+    static void tile_bf16_##n(const struct tile *t)    \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, true);              \
+    }                                                  \
+    static void tile_gemm_##n(const struct tile *t)    \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, false);             \
+    }                                                  \
+    static void tile_compact_##n(const struct tile *t) \
+    {                                                  \
+        tile_compact(t, TILE_M(n), n);                 \
+    }                                                  \
+    static void tile_mx_##n(const struct tile *t)      \
+    {                                                  \
+        tile_mx(t, TILE_M(n), n);                      \
     }
 TILE(1)
 TILE(2)
@@ -215,6 +314,7 @@ TILE(8)
     }
 static tile_fn *const tiles_bf16[TILE_X + 1] = TILES(bf16);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
+static tile_fn *const tiles_compact[TILE_X + 1] = TILES(compact);
 static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
 
 /* ---- rows of packed weights that BF16 cannot hold exactly ---- */
@@ -301,15 +401,31 @@ static int tile_rows(int n_x, int most)
     return ceil_div(n_x, ceil_div(n_x, most));
 }
 
+/* Points a tile's line m at row n of the job. */
+static void tile_row(struct tile *t, int m, const struct tile_job *j, int n,
+                     size_t row_bytes)
+{
+    size_t row = (size_t)(j->n0 + n);
+
+    t->w[m] = cpu_plane(j->w, j->expert, 0) + row * row_bytes;
+    if (j->w->desc.dtype == KERN_MXFP4) {
+        t->s[m] = cpu_plane(j->w, j->expert, 1) +
+                  row * (size_t)(j->w->desc.cols / 32);
+    } else if (j->w->desc.dtype == KERN_COMPACT) {
+        const uint32_t *at =
+            (const uint32_t *)(const void *)cpu_plane(j->w, 0, 1) + row;
+        const uint32_t *e =
+            (const uint32_t *)(const void *)cpu_plane(j->w, 0, 2);
+
+        t->e[m] = e + compact_first(at[0]);
+        t->e_end[m] = e + compact_first(at[1]);
+        t->lut[m] = j->cpu->compact.bytes[compact_base(at[0])];
+    }
+}
+
 static void run_few(const struct tile_job *j, size_t row_bytes,
                     tile_fn *const *tiles)
 {
-    bool mx = j->w->desc.dtype == KERN_MXFP4;
-    const uint8_t *w =
-        cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row_bytes;
-    size_t s_bytes = (size_t)j->w->desc.cols / 32;
-    const uint8_t *s =
-        mx ? cpu_plane(j->w, j->expert, 1) + (size_t)j->n0 * s_bytes : NULL;
     int nr = tile_rows(j->n_x, FEW_N), M = TILE_M(nr);
     struct tile t = {.mx = &j->cpu->mx,
                      .k = j->w->desc.cols,
@@ -329,10 +445,7 @@ static void run_few(const struct tile_job *j, size_t row_bytes,
             /* A last share of fewer rows may have taller tiles; it takes them
              * from the same M rows, repeated past the end. */
             for (int m = 0; m < TILE_M_MAX; m++) {
-                int row = n + imin(m, at.m_live - 1) * gap;
-
-                t.w[m] = w + (size_t)row * row_bytes;
-                t.s[m] = mx ? s + (size_t)row * s_bytes : NULL;
+                tile_row(&t, m, j, n + imin(m, at.m_live - 1) * gap, row_bytes);
             }
             for (int i = 0; i < rows; i++) {
                 t.x[i] = j->x[at.r + i];
@@ -465,6 +578,8 @@ uint64_t tile_run(const struct tile_job *j)
     }
     if (d->dtype == KERN_BF16 && j->n_x <= TILE_GEMM_X) {
         run_few(j, (size_t)d->cols * 2, tiles_bf16);
+    } else if (d->dtype == KERN_COMPACT && j->n_x <= FEW_MX) {
+        run_few(j, compact_row_bytes(d->cols), tiles_compact);
     } else if (d->dtype == KERN_MXFP4 && j->n_x <= FEW_MX) {
         run_few(j, (size_t)d->cols / 2, tiles_mx);
     } else {

@@ -64,6 +64,7 @@ static void lay_out(struct gpu_mat *m, const struct kern_weight_desc *d)
         m->f_step = ((size_t)d->rows + b - 1) / b * (size_t)m->groups;
         break;
     case KERN_BF16:
+    case KERN_COMPACT: /* refused by gpu_weight_new */
     case KERN_N_DTYPES:
         m->format = GPU_BF16;
         m->pitch = gpu_ceil(d->cols, 32) * 32;
@@ -75,11 +76,15 @@ static void lay_out(struct gpu_mat *m, const struct kern_weight_desc *d)
 int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret)
 {
     struct gpu *g = gpu_of(k);
-    struct gpu_weight *w = calloc(1, sizeof(*w));
+    struct gpu_weight *w;
     size_t n = (size_t)(d->experts > 0 ? d->experts : 1), q, s;
     void *mem;
     int r;
 
+    if (d->dtype == KERN_COMPACT) {
+        return -ENOTSUP;
+    }
+    w = calloc(1, sizeof(*w));
     if (w == NULL) {
         return -ENOMEM;
     }

@@ -4,7 +4,9 @@
  * embed, gather, finite: ops that move or look at rows and compute nothing.
  */
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/ref/ref.h"
@@ -12,21 +14,27 @@
 int ref_embed(struct kern *k, const struct kern_embed_args *a)
 {
     const struct kern_weight_desc *d = &a->table->desc;
-    const uint16_t *table = ((const struct ref_weight *)a->table)->plane[0];
     const int32_t *ids = ref_at(a->ids);
     float *out = ref_at(a->out);
     size_t width = (size_t)d->cols;
+    double *row = malloc(width * sizeof(*row));
     int n = ref_rows(&a->rows);
 
     (void)k;
+    if (row == NULL) {
+        return -ENOMEM;
+    }
     for (int r = 0; r < n; r++) {
+        bool known = ids[r] >= 0 && ids[r] < d->rows;
+
+        if (known) {
+            ref_weight_row(a->table, 0, ids[r], row);
+        }
         for (size_t i = 0; i < width; i++) {
-            out[(size_t)r * width + i] =
-                ids[r] >= 0 && ids[r] < d->rows
-                    ? quant_bf16_to_f32(table[(size_t)ids[r] * width + i])
-                    : 0.0f;
+            out[(size_t)r * width + i] = known ? (float)row[i] : 0.0f;
         }
     }
+    free(row);
     return 0;
 }
 

@@ -242,6 +242,28 @@ static double nibble(const uint8_t *row, int c)
     return (double)quant_e2m1(row[c / 2] >> (c % 2 * 4) & 15u);
 }
 
+static void compact_row(const struct ref_weight *w, int r, double *ret)
+{
+    int cols = w->base.desc.cols;
+    const uint32_t *row = (const uint32_t *)w->plane[1] + r,
+                   *escape = w->plane[2];
+    const uint8_t *block =
+        (const uint8_t *)w->plane[0] + (size_t)r * compact_row_bytes(cols);
+
+    for (int c = 0; c < cols; c += COMPACT_COLS, block += COMPACT_BLOCK) {
+        uint16_t v[COMPACT_COLS];
+
+        compact_unpack(v, block, compact_base(*row));
+        for (int i = 0; i < COMPACT_COLS && c + i < cols; i++) {
+            ret[c + i] = (double)quant_bf16_to_f32(v[i]);
+        }
+    }
+    for (uint32_t e = compact_first(row[0]); e < compact_first(row[1]); e++) {
+        ret[compact_col(escape[e])] =
+            (double)quant_bf16_to_f32((uint16_t)escape[e]);
+    }
+}
+
 void ref_weight_row(const struct kern_weight *weight, int expert, int r,
                     double *ret)
 {
@@ -252,6 +274,10 @@ void ref_weight_row(const struct kern_weight *weight, int expert, int r,
     size_t b = QUANT_FP8_BLOCK, across = (cols + b - 1) / b;
     const uint8_t *p0 = plane[0], *p1 = plane[1];
 
+    if (d->dtype == KERN_COMPACT) {
+        compact_row(w, r, ret);
+        return;
+    }
     for (size_t c = 0; c < cols; c++) {
         switch (d->dtype) {
         case KERN_BF16:
@@ -279,6 +305,7 @@ void ref_weight_row(const struct kern_weight *weight, int expert, int r,
             ret[c] = d->dtype == KERN_NVFP4 ? v * factor : v / factor;
             break;
         }
+        case KERN_COMPACT:
         case KERN_N_DTYPES:
             break;
         }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/compact.h"
 #include "kernels/kernels.h"
 #include "kernels/quant.h"
 

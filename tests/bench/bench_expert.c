@@ -37,7 +37,7 @@ static struct kern_ptr put(size_t bytes, int byte)
 
 static struct kern_weight *weight(int rows, int cols)
 {
-    struct kern_weight_desc d = {KERN_MXFP4, rows, cols, E, KERN_SHARD_NONE};
+    struct kern_weight_desc d = {KERN_MXFP4, rows, cols, E, KERN_SHARD_NONE, 0};
     size_t n[2] = {kern_weight_plane_bytes(&d, 0),
                    kern_weight_plane_bytes(&d, 1)};
     uint8_t *bytes = malloc(n[0]);

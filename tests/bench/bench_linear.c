@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/compact.h"
 #include "kernels/kernels.h"
+#include "kernels/quant.h"
 #include "tests/bench/probe.h"
 
 struct bench {
@@ -37,32 +39,85 @@ static struct kern_ptr put(struct kern *k, size_t bytes, int byte)
     return p;
 }
 
+/* BF16 of about a bell curve, as trained weights are. */
+static void bell(uint16_t *to, size_t n)
+{
+    uint64_t s = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0;
+
+        for (int k = 0; k < 4; k++) {
+            s = s * 6364136223846793005u + 1442695040888963407u;
+            sum += (float)(int32_t)(s >> 32) * 0x1p-36f;
+        }
+        to[i] = quant_f32_to_bf16(sum);
+    }
+}
+
+/* The planes of a compact weight; its escapes are counted in d. */
+static void pack(struct kern_weight_desc *d, uint8_t **plane)
+{
+    size_t n = (size_t)d->rows * (size_t)d->cols;
+    uint16_t *w = malloc(n * 2);
+    uint32_t *row, *escape;
+
+    plane[0] = malloc(kern_weight_plane_bytes(d, 0));
+    plane[1] = malloc(kern_weight_plane_bytes(d, 1));
+    plane[2] = malloc((n / 16 + 1) * 4);
+    if (w == NULL || plane[0] == NULL || plane[1] == NULL || plane[2] == NULL) {
+        die(NULL, "no memory");
+    }
+    bell(w, n);
+    row = (uint32_t *)(void *)plane[1];
+    escape = (uint32_t *)(void *)plane[2];
+    for (int r = 0; r < d->rows; r++) {
+        const uint16_t *from = w + (size_t)r * (size_t)d->cols;
+        unsigned base = compact_choose(from, d->cols);
+
+        row[r] = compact_word(base, (uint32_t)d->escapes);
+        d->escapes +=
+            compact_pack(plane[0] + (size_t)r * compact_row_bytes(d->cols),
+                         from, d->cols, base, escape + d->escapes);
+    }
+    row[d->rows] = compact_word(0, (uint32_t)d->escapes);
+    escape[d->escapes++] = COMPACT_END;
+    free(w);
+}
+
 static struct kern_weight *weight(struct kern *k, enum kern_dtype dtype,
                                   int rows, int cols)
 {
-    struct kern_weight_desc d = {dtype, rows, cols, 0, KERN_SHARD_NONE};
+    struct kern_weight_desc d = {dtype, rows, cols, 0, KERN_SHARD_NONE, 0};
     struct kern_weight *w;
+    uint8_t *plane[3] = {NULL, NULL, NULL};
 
+    if (dtype == KERN_COMPACT) {
+        pack(&d, plane);
+    }
     if (kern_weight_new(k, &d, &w) < 0) {
         die(k, "weight");
     }
     for (int p = 0; p < kern_weight_n_planes(dtype); p++) {
         size_t n = kern_weight_plane_bytes(&d, p);
-        uint8_t *bytes = malloc(n);
 
-        if (bytes == NULL) {
+        if (plane[p] == NULL) {
+            plane[p] = malloc(n);
+        }
+        if (plane[p] == NULL) {
             die(NULL, "no memory");
         }
-        for (size_t i = 0; i < n; i++) {
-            /* BF16 of about 1; nibbles of all kinds; scales near 1 */
-            bytes[i] = dtype == KERN_BF16 ? (i % 2 ? 0x3f : (uint8_t)(i * 37))
-                       : p == 0           ? (uint8_t)(i * 37)
-                                          : (uint8_t)(120 + i % 8);
+        if (dtype == KERN_BF16) {
+            bell((uint16_t *)(void *)plane[p], n / 2);
         }
-        if (kern_weight_fill(k, w, 0, p, 0, bytes, n) < 0) {
+        for (size_t i = 0; dtype == KERN_MXFP4 && i < n; i++) {
+            /* nibbles of all kinds; scales near 1 */
+            plane[p][i] = (uint8_t)(p == 0 ? i * 37 : 120 + i % 8);
+        }
+        if (kern_weight_fill(k, w, 0, p, 0, plane[p], n) < 0) {
             die(k, "weight");
         }
-        free(bytes);
+        free(plane[p]);
     }
     if (kern_weight_ready(k, w) < 0) {
         die(k, "weight");
@@ -82,13 +137,18 @@ static double seconds(struct kern *k, const struct kern_linear_args *a)
 
 static void run(struct bench *b, enum kern_dtype dtype, int rows, int cols)
 {
-    static const int n_rows[] = {1, 2, 4, 8, 16, 512};
+    static const int n_rows[] = {1, 2, 3, 4, 8, 16, 512};
     struct kern *k = b->k;
     struct kern_linear_args a = {.cols = cols, .x_stride = cols, .n_parts = 1};
     struct kern_weight *w = weight(k, dtype, rows, cols);
-    double bytes = (double)kern_weight_plane_bytes(&w->desc, 0) +
-                   (double)kern_weight_plane_bytes(&w->desc, 1);
+    const char *name = dtype == KERN_BF16    ? "bf16"
+                       : dtype == KERN_MXFP4 ? "mxfp4"
+                                             : "compact";
+    double bytes = 0;
 
+    for (int p = 0; p < kern_weight_n_planes(dtype); p++) {
+        bytes += (double)kern_weight_plane_bytes(&w->desc, p);
+    }
     a.x = put(k, (size_t)512 * (size_t)cols * 2, 0x3f);
     a.part[0].w = w;
     a.part[0].out = put(k, (size_t)512 * (size_t)rows * 4, 0);
@@ -112,10 +172,9 @@ static void run(struct bench *b, enum kern_dtype dtype, int rows, int cols)
             of_read[r] = gbs[r] / read;
             of_peak[r] = flops[r] / peak;
         }
-        printf("%-6s %6d x %5d %5d %8.1f %6.2f %9.1f %6.2f\n",
-               dtype == KERN_BF16 ? "bf16" : "mxfp4", rows, cols, n,
-               probe_median(gbs, rounds) / 1e9, probe_median(of_read, rounds),
-               probe_median(flops, rounds) / 1e9,
+        printf("%-7s %6d x %5d %5d %8.1f %6.2f %9.1f %6.2f\n", name, rows, cols,
+               n, probe_median(gbs, rounds) / 1e9,
+               probe_median(of_read, rounds), probe_median(flops, rounds) / 1e9,
                probe_median(of_peak, rounds));
         fflush(stdout);
     }
@@ -142,9 +201,11 @@ int main(int argc, char **argv)
     printf("linear, %s: read %.1f GB/s, peak %.0f GFLOP/s\n",
            kern_describe(b.k, text, sizeof(text)), probe_read(b.probe) / 1e9,
            probe_peak(b.probe) / 1e9);
-    printf("type     weight       rows     GB/s  /read   GFLOP/s  /peak\n");
+    printf("type      weight       rows     GB/s  /read   GFLOP/s  /peak\n");
     run(&b, KERN_BF16, 12288, 4096);
+    run(&b, KERN_COMPACT, 12288, 4096);
     run(&b, KERN_BF16, 4096, 11264);
+    run(&b, KERN_COMPACT, 4096, 11264);
     run(&b, KERN_MXFP4, 49152, 4096);
     probe_destroy(b.probe);
     kern_close(b.k);

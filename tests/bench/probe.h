@@ -20,7 +20,9 @@ struct probe *probe_create(int n_threads, const char *isa);
 void probe_destroy(struct probe *p);
 int probe_n_threads(const struct probe *p);
 
-double probe_now(void); /* seconds */
+/* Seconds; with one thread those that it ran, so that whoever else is given the
+ * core meanwhile does not count. */
+double probe_now(void);
 /* Bytes a second, reading 256 MiB. */
 double probe_read(struct probe *p);
 /* Operations a second (a multiplication and an addition are two) of the

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 
+#include "kernels/compact.h"
 #include "kernels/quant.h"
 
 const struct kt_backend kt_ref = {"ref", NULL, 1};
@@ -247,11 +248,59 @@ static void *plane_memory(size_t bytes)
     return (char *)all[n++] + 8;
 }
 
+static struct kern_weight *kt_weight_planes(struct kt *t,
+                                            const struct kern_weight_desc *d,
+                                            const void *const *plane)
+{
+    struct kern_weight *w = weight_new(t, d);
+
+    for (int p = 0; p < kern_weight_n_planes(d->dtype); p++) {
+        size_t n = kern_weight_plane_bytes(d, p);
+
+        kt_ok(t, kern_weight_fill(t->k, w, 0, p, 0, plane[p], n));
+    }
+    kt_ok(t, kern_weight_ready(t->k, w));
+    return w;
+}
+
+struct kern_weight *kt_compact(struct kt *t, int rows, int cols,
+                               const uint16_t *w)
+{
+    struct kern_weight_desc d = {
+        .dtype = KERN_COMPACT, .rows = rows, .cols = cols};
+    uint32_t *row = plane_memory(kern_weight_plane_bytes(&d, 1));
+    uint32_t *escape =
+        plane_memory(sizeof(*escape) * ((size_t)rows * (size_t)cols + 1));
+    uint8_t *block = plane_memory(kern_weight_plane_bytes(&d, 0));
+    const void *plane[] = {block, row, escape};
+
+    for (int r = 0; r < rows; r++, w += cols) {
+        unsigned base = compact_choose(w, cols);
+
+        row[r] = compact_word(base, (uint32_t)d.escapes);
+        d.escapes += compact_pack(block + (size_t)r * compact_row_bytes(cols),
+                                  w, cols, base, escape + d.escapes);
+    }
+    row[rows] = compact_word(0, (uint32_t)d.escapes);
+    escape[d.escapes++] = COMPACT_END;
+    return kt_weight_planes(t, &d, plane);
+}
+
 struct kern_weight *kt_weight(struct kt *t, enum kern_dtype dtype, int experts,
                               int rows, int cols, uint64_t seed)
 {
-    struct kern_weight_desc d = {dtype, rows, cols, experts, KERN_SHARD_NONE};
-    struct kern_weight *w = weight_new(t, &d);
+    struct kern_weight_desc d = {dtype,           rows, cols, experts,
+                                 KERN_SHARD_NONE, 0};
+    struct kern_weight *w;
+
+    if (dtype == KERN_COMPACT) {
+        size_t n = (size_t)rows * (size_t)cols;
+        uint16_t *bf16 = plane_memory(n * sizeof(*bf16));
+
+        kt_fill_bf16(bf16, n, seed * 1000003u); /* as KERN_BF16 */
+        return kt_compact(t, rows, cols, bf16);
+    }
+    w = weight_new(t, &d);
 
     for (int e = 0; e < (experts > 0 ? experts : 1); e++) {
         for (int p = 0; p < kern_weight_n_planes(dtype); p++) {
@@ -276,14 +325,7 @@ struct kern_weight *kt_weight(struct kt *t, enum kern_dtype dtype, int experts,
 struct kern_weight *kt_weight_of(struct kt *t, enum kern_dtype dtype, int rows,
                                  int cols, const void *const *plane)
 {
-    struct kern_weight_desc d = {dtype, rows, cols, 0, KERN_SHARD_NONE};
-    struct kern_weight *w = weight_new(t, &d);
+    struct kern_weight_desc d = {dtype, rows, cols, 0, KERN_SHARD_NONE, 0};
 
-    for (int p = 0; p < kern_weight_n_planes(dtype); p++) {
-        size_t n = kern_weight_plane_bytes(&d, p);
-
-        kt_ok(t, kern_weight_fill(t->k, w, 0, p, 0, plane[p], n));
-    }
-    kt_ok(t, kern_weight_ready(t->k, w));
-    return w;
+    return kt_weight_planes(t, &d, plane);
 }

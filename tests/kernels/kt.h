@@ -70,6 +70,9 @@ struct kern_weight *kt_weight(struct kt *t, enum kern_dtype dtype, int experts,
 /* A weight with the given planes (one expert or none). */
 struct kern_weight *kt_weight_of(struct kt *t, enum kern_dtype dtype, int rows,
                                  int cols, const void *const *plane);
+/* The same BF16 values as a KERN_COMPACT weight. */
+struct kern_weight *kt_compact(struct kt *t, int rows, int cols,
+                               const uint16_t *w);
 
 /* Random numbers: a plain generator, not the sampler's. */
 uint64_t kt_random(uint64_t *state);

@@ -20,6 +20,9 @@ tests_kernels_test_accept_LDADD = $(KT_LIBS)
 check_PROGRAMS += tests/kernels/test_linear
 tests_kernels_test_linear_LDADD = $(KT_LIBS)
 
+check_PROGRAMS += tests/kernels/test_compact
+tests_kernels_test_compact_LDADD = $(KT_LIBS)
+
 check_PROGRAMS += tests/kernels/test_expert
 tests_kernels_test_expert_LDADD = $(KT_LIBS)
 

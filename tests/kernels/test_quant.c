@@ -141,7 +141,7 @@ static void test_mxfp4_scale_255_is_refused(void **state)
     (void)state;
     for (int i = 0; i <= kt_n_backends(); i++) {
         struct kt *t = open_nth(i);
-        struct kern_weight_desc d = {KERN_MXFP4, 3, 64, 2, KERN_SHARD_NONE};
+        struct kern_weight_desc d = {KERN_MXFP4, 3, 64, 2, KERN_SHARD_NONE, 0};
         uint8_t packed[3 * 32] = {0}, scale[6];
         struct kern_weight *w;
 
@@ -204,13 +204,14 @@ static void test_plane_sizes(void **state)
         struct kern_weight_desc d;
         size_t bytes[3];
     } cases[] = {
-        {{KERN_BF16, 3, 5, 0, 0}, {30, 0, 0}},
-        {{KERN_F32, 3, 5, 0, 0}, {60, 0, 0}},
+        {{KERN_BF16, 3, 5, 0, 0, 0}, {30, 0, 0}},
+        {{KERN_F32, 3, 5, 0, 0, 0}, {60, 0, 0}},
         /* model-spec section 10: one expert's projection, 2,785,280 bytes */
-        {{KERN_MXFP4, 1280, 4096, 288, 0}, {2621440, 163840, 0}},
-        {{KERN_FP8_B128, 1280, 4096, 288, 0}, {5242880, 1280, 0}},
-        {{KERN_FP8_B128, 160, 96, 8, 0}, {15360, 8, 0}},
-        {{KERN_NVFP4, 1280, 4096, 288, 0}, {2621440, 327680, 4}},
+        {{KERN_MXFP4, 1280, 4096, 288, 0, 0}, {2621440, 163840, 0}},
+        {{KERN_FP8_B128, 1280, 4096, 288, 0, 0}, {5242880, 1280, 0}},
+        {{KERN_FP8_B128, 160, 96, 8, 0, 0}, {15360, 8, 0}},
+        {{KERN_NVFP4, 1280, 4096, 288, 0, 0}, {2621440, 327680, 4}},
+        {{KERN_COMPACT, 3, 130, 0, 0, 7}, {1152, 16, 28}},
     };
 
     (void)state;

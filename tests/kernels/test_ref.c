@@ -259,7 +259,7 @@ static void test_the_front_refuses_what_does_not_fit(void **state)
     assert_string_equal(kern_error(t->k), "");
     assert_int_equal(kern_buf_new(t->k, 0, &buf), -EINVAL);
     {
-        struct kern_weight_desc d = {KERN_MXFP4, 4, 48, 0, KERN_SHARD_NONE};
+        struct kern_weight_desc d = {KERN_MXFP4, 4, 48, 0, KERN_SHARD_NONE, 0};
 
         assert_int_equal(kern_weight_new(t->k, &d, &w), -EINVAL);
         d.cols = 64;
