@@ -74,7 +74,7 @@ struct daemon {
     int status; /* what main returns */
     uint64_t started_us;
     ev_signal term, intr, hup, usr1, usr2;
-    ev_timer drain_over, failed_over;
+    ev_timer drain_over, failed_over, idle;
     ev_prepare turn;
     struct service service;
 };
@@ -142,6 +142,21 @@ static void finish(struct daemon *d)
     ev_break(d->loop, EVBREAK_ALL);
 }
 
+/* Runs from READY on; a start that took long is not idleness. */
+static void watch_idle(struct daemon *d)
+{
+    if (d->opts.conf.idle_exit == 0) {
+        return;
+    }
+    if (!d->inherited) {
+        log_warn("idle_exit: no socket unit holds the socket, so nothing will "
+                 "start this daemon again");
+    }
+    d->server->quiet_us = server_now_us();
+    ev_timer_set(&d->idle, (double)d->opts.conf.idle_exit / 1e3, 0.);
+    ev_timer_start(d->loop, &d->idle);
+}
+
 static void on_ready(struct daemon *d, const struct engine_status *st)
 {
     struct log_about about = LOG_ABOUT(LOG_ID_READY);
@@ -152,6 +167,7 @@ static void on_ready(struct daemon *d, const struct engine_status *st)
               (double)us / 1e6, d->server->model_name, st->device,
               st->max_model_len);
     service_ready(&d->service);
+    watch_idle(d);
 }
 
 static void on_failed_over(struct ev_loop *loop, ev_timer *w, int revents)
@@ -257,17 +273,10 @@ static void on_turn(struct ev_loop *loop, ev_prepare *w, int revents)
     }
 }
 
-static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
+static void begin_stop(struct daemon *d)
 {
-    struct daemon *d = w->data;
     struct engine_status st;
 
-    (void)revents;
-    if (d->stopping) {
-        log_warn("second signal: %d requests are ended", d->server->flights.n);
-        finish(d);
-        return;
-    }
     d->stopping = true;
     engine_status(d->engine, &st);
     log_info("stopping: %d requests in flight", d->server->flights.n);
@@ -278,9 +287,44 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
         finish(d); /* what waits would wait for the whole load */
         return;
     }
-    ev_prepare_start(loop, &d->turn);
+    ev_prepare_start(d->loop, &d->turn);
     ev_timer_set(&d->drain_over, (double)d->opts.conf.drain_timeout / 1e3, 0.);
-    ev_timer_start(loop, &d->drain_over);
+    ev_timer_start(d->loop, &d->drain_over);
+}
+
+static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
+{
+    struct daemon *d = w->data;
+
+    (void)loop;
+    (void)revents;
+    if (d->stopping) {
+        log_warn("second signal: %d requests are ended", d->server->flights.n);
+        finish(d);
+        return;
+    }
+    begin_stop(d);
+}
+
+/* Once idle_exit has passed; or the time that is missing is waited for. */
+static void on_idle(struct ev_loop *loop, ev_timer *w, int revents)
+{
+    struct daemon *d = w->data;
+    uint64_t limit_ms = d->opts.conf.idle_exit;
+    uint64_t ms = server_idle_us(d->server) / 1000;
+
+    (void)revents;
+    if (d->stopping || d->over) {
+        return;
+    }
+    if (ms < limit_ms) {
+        ev_timer_set(w, (double)(limit_ms - ms) / 1e3, 0.);
+        ev_timer_start(loop, w);
+        return;
+    }
+    log_info("idle for %.0f s: the end, until somebody connects",
+             (double)ms / 1e3);
+    begin_stop(d);
 }
 
 static void on_hup(struct ev_loop *loop, ev_signal *w, int revents)
@@ -325,7 +369,9 @@ static void start_watching(struct daemon *d)
     ev_set_priority(&d->turn, EV_MINPRI); /* after conn.c has flushed */
     ev_timer_init(&d->drain_over, on_drain_over, 0., 0.);
     ev_timer_init(&d->failed_over, on_failed_over, 0., 0.);
+    ev_timer_init(&d->idle, on_idle, 0., 0.);
     d->turn.data = d->drain_over.data = d->failed_over.data = d;
+    d->idle.data = d;
     service_start(&d->service, d->loop, &d->opts, d->server, d->engine);
 }
 
@@ -341,6 +387,7 @@ static void stop_watching(struct daemon *d)
     ev_prepare_stop(d->loop, &d->turn);
     ev_timer_stop(d->loop, &d->drain_over);
     ev_timer_stop(d->loop, &d->failed_over);
+    ev_timer_stop(d->loop, &d->idle);
     service_stop(&d->service);
 }
 

@@ -141,6 +141,8 @@ static const struct conf_key table[] = {
     NUMBER(slow_client_timeout, CONF_TIME, "30s", 10, 3600 * SEC, "time",
         "How long a connection may stay above max_output_hard", true),
 
+    NUMBER(idle_exit, CONF_TIME, "0", 0, 365 * 24 * 3600 * SEC, "time",
+        "How long nobody may ask before the daemon ends", false),
     NUMBER(drain_timeout, CONF_TIME, "60s", 0, 24 * 3600 * SEC, "time",
         "How long a stop waits for running requests", true),
     CHOICE(log_level, "info", levels, 0, "What is logged", true),

@@ -63,7 +63,7 @@ struct conf {
     uint64_t max_output_soft, max_output_hard;
     uint64_t frame_timeout, slow_client_timeout;
     /* the process */
-    uint64_t drain_timeout;
+    uint64_t drain_timeout, idle_exit;
     int log_level; /* enum log_level */
     bool log_text;
     int oom_score_adj;

@@ -177,6 +177,7 @@ static void op_job(struct server *s, struct conn *c,
     if (code == 0) {
         flight_begin(&s->flights, c, id, r, a, bytes, now);
         s->totals.begun++;
+        s->quiet_us = now;
         if (c->soft) {
             engine_pause(s->engine, id, true);
         }

@@ -390,6 +390,7 @@ static void deliver(struct server *s, const struct event *e)
         count_end(s, f, e);
         log_end(f, e);
         flight_end(&s->flights, &s->host.accounts, f);
+        s->quiet_us = server_now_us();
     }
 }
 
@@ -495,6 +496,11 @@ void server_drain(struct server *s)
         listen_stop(s->listener);
         s->listener = NULL;
     }
+}
+
+uint64_t server_idle_us(const struct server *s)
+{
+    return s->flights.n > 0 ? 0 : server_now_us() - s->quiet_us;
 }
 
 bool server_is_quiet(const struct server *s)

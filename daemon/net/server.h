@@ -42,6 +42,7 @@ struct server {
     char model_name[256];
     uint32_t self_uid;
     uint64_t started_us;
+    uint64_t quiet_us; /* when a request last began or ended */
     bool draining; /* no new work: a stop has begun */
     /* Connections by slot; an id is (serial << 16 | slot). */
     struct conn **conns;
@@ -77,6 +78,8 @@ void server_add(struct server *s, int fd);
 void server_drain(struct server *s);
 /* The configuration was read again: who may stay is judged anew. */
 void server_reconfigured(struct server *s);
+/* Microseconds for which nothing has been in flight. */
+uint64_t server_idle_us(const struct server *s);
 /* Nothing is in flight and every byte has left. */
 bool server_is_quiet(const struct server *s);
 /* Writes what can be written now; true when nothing is left. */
