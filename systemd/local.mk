@@ -33,10 +33,15 @@ systemd/user/stepd.service: systemd/user/stepd.service.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) systemd/user && $(UNIT_EDIT) \
 	    $(srcdir)/systemd/user/stepd.service.in >$@.tmp && mv $@.tmp $@
 
+systemd/stepd-metrics@.service: systemd/stepd-metrics@.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) systemd && $(UNIT_EDIT) $(UNIT_ONE) \
+	    $(srcdir)/systemd/stepd-metrics@.service.in >$@.tmp && mv $@.tmp $@
+
 UNITS = systemd/stepd.service systemd/stepd@.service systemd/stepd.socket \
-	systemd/stepd@.socket
+	systemd/stepd@.socket systemd/stepd-metrics@.service
 CLEANFILES += $(UNITS) systemd/user/stepd.service
 EXTRA_DIST += systemd/stepd.service.in systemd/stepd.socket.in \
+	systemd/stepd-metrics.socket systemd/stepd-metrics@.service.in \
 	systemd/stepd.sysusers systemd/stepd.tmpfiles \
 	systemd/user/stepd.service.in systemd/user/stepd.socket \
 	systemd/cuda/10-nvidia.conf systemd/cuda/20-multi-gpu.conf \
@@ -44,7 +49,7 @@ EXTRA_DIST += systemd/stepd.service.in systemd/stepd.socket.in \
 
 if INSTALL_UNITS
 unitdir = $(systemdsystemunitdir)
-unit_DATA = $(UNITS)
+unit_DATA = $(UNITS) systemd/stepd-metrics.socket
 if WITH_CUDA
 unit_DATA += systemd/cuda/stepd-nvidia.service
 dropindir = $(systemdsystemunitdir)/stepd.service.d

@@ -43,7 +43,7 @@ struct server {
     uint32_t self_uid;
     uint64_t started_us;
     uint64_t quiet_us; /* when a request last began or ended */
-    bool draining; /* no new work: a stop has begun */
+    bool draining;     /* no new work: a stop has begun */
     /* Connections by slot; an id is (serial << 16 | slot). */
     struct conn **conns;
     int n_slots, n_conns;
