@@ -41,8 +41,10 @@ static void put_plan(const struct model_info *i)
     put_bytes("weights, other", m->weights_other);
     put_bytes("weights, MTP layers", m->weights_mtp);
     put_bytes("KV cache", m->kv_bytes);
+    put_bytes("checkpoint vectors", m->checkpoint_bytes);
     put_bytes("activations", m->activations);
-    put_bytes("all of it", weights + m->kv_bytes + m->activations);
+    put_bytes("all of it",
+              weights + m->kv_bytes + m->checkpoint_bytes + m->activations);
     put_bytes("available here", m->available);
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         printf("  KV pages, %-11s %18d pages of %llu bytes\n", groups[g],

@@ -130,6 +130,7 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/batch.h \
 	daemon/sched/core.c \
 	daemon/sched/core.h \
+	daemon/sched/core_cache.c \
 	daemon/sched/core_priv.h \
 	daemon/sched/core_step.c \
 	daemon/sched/deliver.c \
@@ -142,6 +143,10 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/job.h \
 	daemon/sched/kvpool.c \
 	daemon/sched/kvpool.h \
+	daemon/sched/prefix.c \
+	daemon/sched/prefix.h \
+	daemon/sched/prefix_evict.c \
+	daemon/sched/prefix_priv.h \
 	daemon/sched/prep.c \
 	daemon/sched/prep.h \
 	daemon/sched/session.c \
@@ -153,7 +158,7 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/ticket.c \
 	daemon/sched/ticket.h \
 	daemon/sched/times.h
-daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
+daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(XXHASH_CFLAGS)
 
 noinst_LIBRARIES += daemon/libnet.a
 daemon_libnet_a_SOURCES = \

@@ -459,6 +459,11 @@ static int create_engine(struct daemon *d)
         .prefill_chunk = d->opts.conf.prefill_chunk,
         .step_target_ms = d->opts.conf.step_target_ms,
         .drafts = model.drafts,
+        .no_prefix_cache = !d->opts.conf.prefix_cache,
+        .share_prefix_cache = d->opts.conf.share_prefix_cache,
+#ifdef STEPD_DEBUG
+        .scrub_freed = true,
+#endif
         .hold_load = d->opts.conf.test_hold_load,
         .hold_steps = d->opts.conf.test_hold_steps,
         .wake = server_wake,

@@ -166,6 +166,7 @@ struct model_conf options_model(const struct conf *c)
         .drafts = c->drafts >= 0 ? c->drafts : -1,
         .drafts_required = c->drafts == CONF_DRAFTS_REQUIRE,
         .kv_bytes = c->kv_memory,
+        .checkpoint_bytes = c->checkpoint_memory,
         .memory_utilization = c->memory_utilization,
     };
 

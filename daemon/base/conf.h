@@ -27,14 +27,16 @@ struct conf_ids {
 /* Field names are the keys. Sizes in bytes, times in milliseconds. */
 struct conf {
     /* the model */
-    char *model;             /* folder; "" = not given */
-    char *served_model_name; /* "" = the folder's name */
-    const char *backend;     /* auto, cpu, cuda */
-    const char *isa;         /* auto, avx512bf16, avx512, avx2, portable */
-    int threads;             /* 0 = all that we may use */
-    int weights;             /* enum conf_weights */
-    int max_model_len;       /* tokens; 0 = as the checkpoint says */
-    uint64_t kv_memory;      /* 0 = planned from what is free */
+    char *model;                /* folder; "" = not given */
+    char *served_model_name;    /* "" = the folder's name */
+    const char *backend;        /* auto, cpu, cuda */
+    const char *isa;            /* auto, avx512bf16, avx512, avx2, portable */
+    int threads;                /* 0 = all that we may use */
+    int weights;                /* enum conf_weights */
+    int max_model_len;          /* tokens; 0 = as the checkpoint says */
+    uint64_t kv_memory;         /* 0 = planned from what is free */
+    uint64_t checkpoint_memory; /* 0 = what the plan leaves */
+    bool prefix_cache, share_prefix_cache;
     double memory_utilization;
     int drafts; /* 0..3 or enum conf_drafts */
     /* steps */

@@ -29,6 +29,8 @@
 #define MODEL_PAGE_TOK 64
 #define MODEL_DEFAULT_SEQS 64
 #define MODEL_DEFAULT_ROWS 2048
+/* Vectors of so many checkpoints are planned for (prefix reuse). */
+#define MODEL_CHECKPOINTS 1024
 
 enum model_group {
     MODEL_FULL,    /* full-attention layers: every page of a sequence */
@@ -53,6 +55,8 @@ struct model_conf {
     int drafts;           /* greatest speculative depth, -1 = what there is */
     bool drafts_required; /* absent MTP layers are an error */
     uint64_t kv_bytes;    /* budget of both page groups; 0 = planned */
+    uint64_t checkpoint_bytes; /* of it for sliding pages beyond those that
+                                * running sequences need; 0 = what is left */
     double memory_utilization; /* share of what is free, 0..1 */
     /* Called between bytes loaded; negative return stops with that error. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -78,6 +82,7 @@ struct model_memory {
     uint64_t kv_page_bytes[MODEL_N_GROUPS];
     int kv_pages[MODEL_N_GROUPS]; /* what the pools will hold */
     uint64_t kv_bytes;
+    uint64_t checkpoint_bytes; /* vectors of MODEL_CHECKPOINTS checkpoints */
     uint64_t activations;
     uint64_t available; /* by sysinfo and the cgroup */
     int max_model_len;  /* the largest context that fits, <= the asked one */
@@ -148,7 +153,9 @@ void model_seq_close(struct model *m, int seq);
 #define MODEL_MAX_BACK 4
 int model_seq_at(struct model *m, int seq, int pos, const void *aux);
 size_t model_aux_bytes(const struct model *m);
-int model_seq_aux(struct model *m, int seq, void *ret_aux);
+/* What model_seq_at needs to take the sequence up at pos, which is L or at most
+ * MODEL_MAX_BACK before it. -EINVAL: it is not, or a step runs. */
+int model_seq_aux(struct model *m, int seq, int pos, void *ret_aux);
 /* Committed tokens, L: the position of the next span's first row. */
 int model_seq_len(const struct model *m, int seq);
 /* r0 of design.md 4.3: the first trunk row of the unbroken MTP run, -1 while

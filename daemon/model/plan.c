@@ -10,7 +10,9 @@
  * (window, alignment, verify rows) plus the rows of one step; where even that
  * would take more than half of the pools, fewer sessions are held at once and
  * the others wait. Memory that no context needs goes to more sliding pages:
- * they are what prefix checkpoints are made of.
+ * they are what prefix checkpoints are made of; checkpoint_memory asks for so
+ * many instead, before the full pages get theirs. The vectors of the
+ * checkpoints are counted too.
  *
  * Mapped weights are page cache and may exceed the room: that is slow and legal
  * (a note says so), so they then leave half of the room to the pools.
@@ -131,9 +133,10 @@ struct wish {
     bool asked_len;
     int n_seqs, n_rows;
     double share;
-    int full_pages;    /* of one sequence of max_len */
-    int session_pages; /* sliding pages of one session */
-    int step_pages;    /* sliding pages for the rows of one step */
+    int full_pages;            /* of one sequence of max_len */
+    int session_pages;         /* sliding pages of one session */
+    int step_pages;            /* sliding pages for the rows of one step */
+    uint64_t checkpoint_bytes; /* for sliding pages of checkpoints, 0 any */
 };
 
 static struct wish wishes(const struct checkpoint *ck)
@@ -148,6 +151,7 @@ static struct wish wishes(const struct checkpoint *ck)
                                            : DEFAULT_UTILIZATION,
     };
 
+    w.checkpoint_bytes = c->checkpoint_bytes;
     if (c->max_model_len > 0 && c->max_model_len <= s->max_model_len) {
         w.max_len = c->max_model_len;
         w.asked_len = true;
@@ -182,6 +186,7 @@ static void share_pools(const struct wish *w, uint64_t budget,
     uint64_t full, slide = 0, left;
 
     if (slide_bytes > 0) {
+        slide_all += w->checkpoint_bytes / slide_bytes;
         slide = at_most(slide_all, budget / 2 / slide_bytes);
         if (slide < slide_one) {
             slide = at_most(slide_one, budget / slide_bytes);
@@ -190,7 +195,7 @@ static void share_pools(const struct wish *w, uint64_t budget,
     left = budget - slide * slide_bytes;
     full = full_bytes > 0 ? at_most(full_all, left / full_bytes) : full_all;
     left -= full * full_bytes;
-    if (slide_bytes > 0 && slide >= slide_all) {
+    if (slide_bytes > 0 && slide >= slide_all && w->checkpoint_bytes == 0) {
         slide += at_most(left / slide_bytes, full);
     }
     m->kv_pages[MODEL_FULL] = (int)at_most(full, INT32_MAX);
@@ -215,10 +220,10 @@ static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
     if (ck->conf.weights == MODEL_MAP) {
         weights = at_most(weights, room / 2);
     }
-    if (room <= weights + m->activations) {
+    if (room <= weights + m->activations + m->checkpoint_bytes) {
         return 0;
     }
-    budget = room - weights - m->activations;
+    budget = room - weights - m->activations - m->checkpoint_bytes;
     if (ck->conf.kv_bytes > budget) {
         report_problem(rep, REPORT_MEMORY,
                        "kv_memory: expected at most %" PRIu64
@@ -309,6 +314,7 @@ int plan_memory(const struct checkpoint *ck, uint64_t available,
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         m.kv_page_bytes[g] = shape_page_bytes(&ck->shape, g);
     }
+    m.checkpoint_bytes = MODEL_CHECKPOINTS * seq_aux_bytes(&ck->shape);
     share_pools(&w, budget_of(ck, &w, &m, rep), &m);
     fits = (uint64_t)m.kv_pages[MODEL_FULL] * MODEL_PAGE_TOK;
     m.max_model_len = (int)at_most((uint64_t)w.max_len, fits);

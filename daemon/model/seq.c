@@ -71,6 +71,12 @@ void model_seq_close(struct model *m, int seq)
     }
 }
 
+uint64_t seq_aux_bytes(const struct shape *s)
+{
+    return sizeof(struct aux) +
+           (uint64_t)s->n_mtp * (uint64_t)s->hidden * sizeof(float);
+}
+
 size_t model_aux_bytes(const struct model *m)
 {
     return sizeof(struct aux) +
@@ -87,7 +93,7 @@ static struct kern_ptr carried(const struct model *m, int seq, int level,
                         row * (size_t)m->s->hidden * sizeof(float));
 }
 
-int model_seq_aux(struct model *m, int seq, void *ret_aux)
+int model_seq_aux(struct model *m, int seq, int pos, void *ret_aux)
 {
     struct seq *q = get(m, seq);
     size_t n = (size_t)m->s->hidden * sizeof(float);
@@ -95,17 +101,18 @@ int model_seq_aux(struct model *m, int seq, void *ret_aux)
     char *to = (char *)ret_aux + sizeof(head);
     int r = 0;
 
-    if (q == NULL || m->step.running) {
-        return model_fail(m, -EINVAL, "aux of sequence %d", seq);
+    if (q == NULL || m->step.running || pos < 0 || pos > q->len ||
+        q->len - pos > MODEL_MAX_BACK) {
+        return model_fail(m, -EINVAL, "aux of sequence %d at %d", seq, pos);
     }
-    head.len = q->len;
-    head.r0 = seq_max_drafts(m, q) > 0 ? q->mtp.r0 : -1;
+    head.len = pos;
+    head.r0 = seq_max_drafts(m, q) > 0 && q->mtp.r0 <= pos ? q->mtp.r0 : -1;
     memset(ret_aux, 0, model_aux_bytes(m));
     for (int k = 0; r == 0 && head.r0 >= 0 && k < m->mtp.n; k++) {
         /* a level whose first slot is still ahead has nothing to carry */
-        if (q->len - 1 >= head.r0 + k) {
+        if (pos - 1 >= head.r0 + k) {
             r = kern_download(m->k, to + (size_t)k * n,
-                              carried(m, seq, k, q->len - 1), n);
+                              carried(m, seq, k, pos - 1), n);
         }
     }
     if (r < 0) {

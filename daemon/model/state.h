@@ -110,6 +110,8 @@ int model_fail(struct model *m, int r, const char *fmt, ...)
 /* The same with the backend's own text. */
 int model_fail_kern(struct model *m, int r);
 
+/* seq.c: what model_aux_bytes is for a model of this shape. */
+uint64_t seq_aux_bytes(const struct shape *s);
 /* seq.c: how many drafts the sequence may have, 0..n_mtp. */
 int seq_max_drafts(const struct model *m, const struct seq *q);
 

@@ -210,11 +210,25 @@ static void of_steps(FILE *f, const struct engine_status *st)
     for (int g = 0; g < 2; g++) {
         row(f, "kv_pages", "group", groups[g], (uint64_t)st->pages[g]);
     }
-    family(f, "kv_pages_free", "gauge", "Free pages of the KV cache.");
+    family(f, "kv_pages_free", "gauge",
+           "Pages of the KV cache that nobody runs on.");
     for (int g = 0; g < 2; g++) {
         row(f, "kv_pages_free", "group", groups[g],
             (uint64_t)st->pages_free[g]);
     }
+    family(f, "kv_pages_cached", "gauge", "Pages that the prefix cache has.");
+    for (int g = 0; g < 2; g++) {
+        row(f, "kv_pages_cached", "group", groups[g],
+            (uint64_t)st->pages_cached[g]);
+    }
+    family(f, "kv_pages_evicted_total", "counter",
+           "Pages that the prefix cache gave up.");
+    for (int g = 0; g < 2; g++) {
+        row(f, "kv_pages_evicted_total", "group", groups[g],
+            st->pages_evicted[g]);
+    }
+    value(f, "checkpoints", "gauge", "Checkpoints of the prefix cache.",
+          (uint64_t)st->checkpoints);
 }
 
 static void per_position(FILE *f, const struct engine_status *st,

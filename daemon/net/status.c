@@ -142,8 +142,12 @@ static void put_pages(struct wire_map *m, const struct engine_status *st)
         wire_map_open(&in, names[g], &group);
         wire_map_int(&group, "total", st->pages[g]);
         wire_map_int(&group, "free", st->pages_free[g]);
+        wire_map_int(&group, "cached", st->pages_cached[g]);
+        wire_map_int(&group, "pinned", st->pages_pinned[g]);
+        wire_map_uint(&group, "evicted", st->pages_evicted[g]);
         wire_map_close(&group);
     }
+    wire_map_int(&in, "checkpoints", st->checkpoints);
     wire_map_close(&in);
 }
 

@@ -87,6 +87,7 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
     t->seq = -1;
     t->n_prompt = j->n_ids;
     t->progress_done = -1;
+    t->n_cached = -1;
     r = session_create(&t->session, c->pool, c->geo, j->ids, j->n_ids);
     if (r == 0) {
         r = deliver_create(&t->deliver, j, &dc);

@@ -17,6 +17,9 @@
 #include "daemon/sched/job.h"
 #include "daemon/sched/session.h"
 
+/* Checkpoints that a long prompt leaves on the way, at most. */
+#define TASK_MAX_SPARSE 8
+
 struct task {
     struct job *job;
     struct session *session;
@@ -28,7 +31,12 @@ struct task {
     bool ended; /* its final event is out; freed when no step holds it */
     bool in_step;
     uint64_t last_step;
-    int n_prompt, n_cached;
+    uint64_t salt; /* its cache domain */
+    int n_prompt;
+    int n_cached; /* prompt tokens that were not computed; -1: not known yet */
+    int n_kept;   /* tokens that it has put into the prefix index */
+    int sparse[TASK_MAX_SPARSE], n_sparse; /* its checkpoints on the way */
+    bool spoilt; /* its numbers were not finite: nothing of it is kept */
     int n_draft; /* drafts that the next step may verify */
     int32_t draft[MODEL_MAX_DRAFTS];
     int drafts, drafted, accepted, accepted_at[MODEL_MAX_DRAFTS];

@@ -254,7 +254,7 @@ static void evict(struct batch_work *w, struct batch_plan *p, int j)
     struct state *s = &w->st[j];
 
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        w->free[g] += q->held[g] + s->got[g];
+        w->free[g] += q->held[g] - q->shared[g] + s->got[g];
         s->got[g] = 0;
     }
     w->seats++;
@@ -266,6 +266,23 @@ static void evict(struct batch_work *w, struct batch_plan *p, int j)
     if (q->running) {
         p->evict[p->n_evicts++] = j;
     }
+}
+
+/* Pages that others share are nobody's when all of them are gone: whether all
+ * that there are will do for i, which has the pool for itself then. */
+static bool all_is_enough(const struct batch_work *w, int i,
+                          const int need[MODEL_N_GROUPS],
+                          int have[MODEL_N_GROUPS])
+{
+    bool ok = true;
+
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        int n = w->a->all_pages[g] - w->a->req[i].held[g] - w->st[i].got[g];
+
+        have[g] = n > have[g] ? n : have[g];
+        ok = ok && have[g] >= need[g];
+    }
+    return ok;
 }
 
 /* Evicts as many as it takes until need[] pages and a seat (if wanted) are
@@ -287,7 +304,8 @@ static bool make_room(struct batch_work *w, struct batch_plan *p, int i,
             break;
         }
         for (int g = 0; g < MODEL_N_GROUPS; g++) {
-            have[g] += w->a->req[j].held[g] + w->st[j].got[g];
+            have[g] +=
+                w->a->req[j].held[g] - w->a->req[j].shared[g] + w->st[j].got[g];
             if (seat) {
                 have[g] += promised(w, j, g);
             }
@@ -297,12 +315,20 @@ static bool make_room(struct batch_work *w, struct batch_plan *p, int i,
         w->seats_of[w->a->req[j].owner]--;
         w->doom[n++] = j;
     }
+    if (!ok && i == w->oldest) {
+        ok = all_is_enough(w, i, need, have);
+    }
     for (int k = 0; k < n; k++) {
         if (ok) {
             evict(w, p, w->doom[k]);
         } else {
             w->st[w->doom[k]].doomed = false;
             w->seats_of[w->a->req[w->doom[k]].owner]++;
+        }
+    }
+    if (ok && i == w->oldest) {
+        for (int g = 0; g < MODEL_N_GROUPS; g++) {
+            w->free[g] = have[g] > w->free[g] ? have[g] : w->free[g];
         }
     }
     return ok;

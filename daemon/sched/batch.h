@@ -56,6 +56,7 @@ struct batch_req {
     int n_draft;              /* drafts that may be verified in this step */
     uint64_t last_step;       /* when it last had rows */
     int held[MODEL_N_GROUPS]; /* pages that it can go on with */
+    int shared[MODEL_N_GROUPS]; /* of them not free when it gives them up */
 };
 
 struct batch_args {
@@ -65,6 +66,7 @@ struct batch_args {
     int n_owners;
     const struct session_geometry *geo;
     int free_pages[MODEL_N_GROUPS];
+    int all_pages[MODEL_N_GROUPS]; /* that one alone could have */
     int max_seats;
     int max_rows;  /* rows a step can have at all */
     int soft_rows; /* by the target time of a step */

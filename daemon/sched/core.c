@@ -83,6 +83,22 @@ static int create_pool(struct core *c)
     return r;
 }
 
+static int create_prefix(struct core *c)
+{
+    const struct prefix_conf pc = {
+        .pool = c->pool,
+        .geo = c->geo,
+        .aux_bytes = model_aux_bytes(c->conf.model),
+        .max_checkpoints = c->conf.max_checkpoints > 0 ? c->conf.max_checkpoints
+                                                       : MODEL_CHECKPOINTS,
+    };
+
+    c->aux = malloc(pc.aux_bytes);
+    BUG_ON(getrandom(&c->salt_seed, sizeof(c->salt_seed), 0) !=
+           sizeof(c->salt_seed));
+    return c->aux == NULL ? -ENOMEM : prefix_create(&c->prefix, &pc);
+}
+
 int core_create(struct core **ret, const struct core_conf *conf)
 {
     struct core *c = xcalloc(1, sizeof(*c));
@@ -93,6 +109,7 @@ int core_create(struct core **ret, const struct core_conf *conf)
     c->info = model_info(conf->model);
     collect_stop_ids(c);
     r = create_pool(c);
+    r = r < 0 ? r : create_prefix(c);
     if (r < 0) {
         goto fail;
     }
@@ -135,7 +152,9 @@ void core_destroy(struct core *c)
     free(c->stepping);
     batch_plan_destroy(c->plan);
     shares_destroy(c->shares);
+    prefix_destroy(c->prefix);
     kvpool_destroy(c->pool);
+    free(c->aux);
     free(c);
 }
 
@@ -167,15 +186,18 @@ void core_say(struct core *c, int level, const char *fmt, ...)
 
 /* ---- tasks --------------------------------------------------------------- */
 
-/* Out of the running ones: nothing but the tokens is kept. */
+/* Out of the running ones. The tokens stay, and the pages for as long as nobody
+ * needs them more. */
 void core_unseat(struct core *c, struct task *t)
 {
     if (t->seq >= 0) {
+        core_keep_all(c, t);
         model_seq_close(c->conf.model, t->seq);
         t->seq = -1;
     }
     session_release(t->session);
     t->n_draft = 0;
+    t->n_kept = t->n_sparse = 0;
 }
 
 static void drop_task(struct core *c, int i)
@@ -192,11 +214,12 @@ static void drop_task(struct core *c, int i)
     ticket_close(c->conf.tickets, id);
 }
 
-/* Frees what has ended and is in no step. */
+/* Within a step only what has no sequence: the model is busy. */
 void core_sweep(struct core *c)
 {
     for (int i = c->n_tasks - 1; i >= 0; i--) {
-        if (c->task[i]->ended && !c->task[i]->in_step) {
+        if (c->task[i]->ended && !c->task[i]->in_step &&
+            (!c->in_step || c->task[i]->seq < 0)) {
             drop_task(c, i);
         }
     }
@@ -252,7 +275,7 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
     e->finish = why;
     e->seed = t->job->seed;
     e->usage.prompt_tokens = t->n_prompt;
-    e->usage.cached_tokens = t->n_cached;
+    e->usage.cached_tokens = t->n_cached > 0 ? t->n_cached : 0;
     e->usage.drafts = t->drafts;
     e->usage.drafted = t->drafted;
     e->usage.accepted = t->accepted;
@@ -364,7 +387,7 @@ void core_add(struct core *c, struct job *j)
     e->queue_position = waiting_before(c);
     e->prompt_tokens = t->n_prompt;
     c->counts.prompt_tokens += (uint64_t)t->n_prompt;
-    c->counts.cached_tokens += (uint64_t)t->n_cached;
+    t->salt = core_salt(c, j->uid, j->tenant);
     c->task[c->n_tasks++] = t;
     core_send(c, e);
 }
@@ -429,7 +452,12 @@ void core_measured(struct core *c, int rows, double ms)
 
 void core_counts(const struct core *c, struct core_counts *ret)
 {
+    struct prefix_counts n;
+
+    prefix_counts(c->prefix, &n);
     *ret = c->counts;
+    ret->checkpoints = n.checkpoints;
+    ret->checkpoints_evicted = n.evicted_checkpoints;
     ret->waiting = ret->running = 0;
     for (int i = 0; i < c->n_tasks; i++) {
         if (c->task[i]->seq >= 0) {
@@ -440,6 +468,9 @@ void core_counts(const struct core *c, struct core_counts *ret)
     }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         ret->pages[g] = kvpool_pages(c->pool, g);
-        ret->pages_free[g] = kvpool_free_pages(c->pool, g);
+        ret->pages_free[g] = kvpool_free_pages(c->pool, g) + n.evictable[g];
+        ret->pages_cached[g] = n.pages[g];
+        ret->pages_pinned[g] = n.pinned[g];
+        ret->pages_evicted[g] = n.evicted[g];
     }
 }

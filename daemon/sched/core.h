@@ -38,6 +38,9 @@ struct core_conf {
     int prefill_chunk;
     int step_target_ms;
     int drafts;
+    int max_checkpoints;  /* of the prefix index; 0: as planned */
+    bool no_prefix_cache; /* every request is computed from its first token */
+    bool share_prefix_cache; /* one cache domain for all */
     bool scrub_freed; /* freed pages are spoilt, so that a stale read shows */
     void (*emit)(void *ctx, struct event *e); /* takes it over */
     void (*log)(void *ctx, int level, const char *line);
@@ -50,7 +53,12 @@ struct core_counts {
     uint64_t requests, finished, failed, cancelled, preempted;
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t steps;
-    int pages[MODEL_N_GROUPS], pages_free[MODEL_N_GROUPS];
+    int pages[MODEL_N_GROUPS];
+    int pages_free[MODEL_N_GROUPS];   /* or can be: cached and nobody's */
+    int pages_cached[MODEL_N_GROUPS]; /* in the prefix index */
+    int pages_pinned[MODEL_N_GROUPS];
+    int checkpoints;
+    uint64_t pages_evicted[MODEL_N_GROUPS], checkpoints_evicted;
     double step_ms; /* moving average */
     struct times times;
 };

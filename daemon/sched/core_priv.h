@@ -3,12 +3,14 @@
 #ifndef STEPD_DAEMON_SCHED_CORE_PRIV_H
 #define STEPD_DAEMON_SCHED_CORE_PRIV_H
 
-/* What core.c (tasks) and core_step.c (the step) share; nobody else's. */
+/* What core.c (tasks), core_step.c (the step) and core_cache.c (the prefix
+ * index) share; nobody else's. */
 
 #include "daemon/sched/admit.h"
 #include "daemon/sched/batch.h"
 #include "daemon/sched/core.h"
 #include "daemon/sched/kvpool.h"
+#include "daemon/sched/prefix.h"
 #include "daemon/sched/session.h"
 #include "daemon/sched/share.h"
 
@@ -20,6 +22,9 @@ struct core {
     const struct model_info *info;
     struct session_geometry geo;
     struct kvpool *pool;
+    struct prefix *prefix;
+    uint64_t salt_seed; /* drawn at the start: domains cannot be aimed at */
+    void *aux;          /* scratch for one checkpoint's vectors */
     int32_t stop_ids[CORE_MAX_STOP_IDS];
     int n_stop_ids;
 
@@ -36,6 +41,9 @@ struct core {
     struct task **stepping; /* whose span[i] is */
     int n_spans;
     bool in_step;
+    int room[MODEL_N_GROUPS];   /* pages that are free or can be */
+    int pinned[MODEL_N_GROUPS]; /* pages that never are */
+    int spare[MODEL_N_GROUPS];  /* room beyond what the plan takes */
 
     struct batch_rate rate;
     struct core_counts counts;
@@ -57,5 +65,28 @@ void core_fail(struct core *c, struct task *t, const char *code,
 void core_unseat(struct core *c, struct task *t);
 /* Frees what has ended and is in no step. */
 void core_sweep(struct core *c);
+int core_draft_depth(const struct core *c, const struct job *j);
+
+/* ---- core_cache.c ---- */
+
+uint64_t core_salt(const struct core *c, uint32_t uid, const char *tenant);
+/* A task that has just got its sequence takes up where it can: the tokens that
+ * need not be computed, 0, -ENOMEM. */
+int core_take_up(struct core *c, struct task *t);
+/* After a step, before session_commit: its new whole pages enter the index. */
+void core_keep(struct core *c, struct task *t, int committed);
+/* A token was drawn and is not among the session's yet: if it is the first, the
+ * prompt is in the index from now on. */
+void core_keep_prompt(struct core *c, struct task *t);
+/* A sequence is about to be closed: all that it computed. */
+void core_keep_all(struct core *c, struct task *t);
+/* Pages that the session can go on with, and how many of them somebody else
+ * would still have if it gave them up. */
+int core_pages_held(const struct core *c, const struct session *s,
+                    enum model_group g, int *ret_shared);
+void core_count_room(struct core *c);  /* room, pinned */
+void core_count_spare(struct core *c); /* of the plan */
+/* The pages that session_reserve will ask for are free. */
+void core_make_room(struct core *c, const struct session *s, int upto);
 
 #endif

@@ -24,7 +24,7 @@
 /* What counts in the moving average of step_ms. */
 #define STEP_MS_KEEP 0.95
 
-static int draft_depth(const struct core *c, const struct job *j)
+int core_draft_depth(const struct core *c, const struct job *j)
 {
     if (j->drafts < 0 || (c->conf.drafts >= 0 && c->conf.drafts < j->drafts)) {
         return c->conf.drafts;
@@ -61,14 +61,7 @@ static void describe(struct core *c, struct task *t, struct batch_req *q)
         .last_step = t->last_step,
     };
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        const struct session_pages *p = &s->group[g];
-        int i = s->committed / MODEL_PAGE_TOK - p->first;
-
-        q->held[g] = p->n;
-        /* A shared page that will be written costs a fresh one. */
-        if (i >= 0 && i < p->n && kvpool_refs(c->pool, g, p->page[i]) > 1) {
-            q->held[g]--;
-        }
+        q->held[g] = core_pages_held(c, s, (enum model_group)g, &q->shared[g]);
     }
 }
 
@@ -88,8 +81,10 @@ static void make_plan(struct core *c)
     };
 
     a.owner = shares_table(c->shares, &a.n_owners);
+    core_count_room(c);
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        a.free_pages[g] = kvpool_free_pages(c->pool, g);
+        a.free_pages[g] = c->room[g];
+        a.all_pages[g] = kvpool_pages(c->pool, g) - c->pinned[g];
     }
     for (int i = 0; i < c->n_tasks; i++) {
         describe(c, c->task[i], &c->req[i]);
@@ -118,18 +113,40 @@ static int seat(struct core *c, struct task *t)
         .frequency = j->frequency,
         .seed = j->seed,
         .n_top = j->logprobs,
-        .max_drafts = draft_depth(c, j),
+        .max_drafts = core_draft_depth(c, j),
     };
     int r =
         model_seq_open(c->conf.model, &s, t->session->ids, t->session->n_ids,
                        deliver_drawn(t->deliver), &t->seq);
 
-    if (r == 0 && t->started_us == 0) {
+    BUG_ON(r == -EMFILE);
+    if (r < 0) {
+        return r;
+    }
+    if (t->started_us == 0) {
         t->started_us = core_now_us(c);
         core_time(&c->counts.times.queue, j->born_us, t->started_us);
         ticket_start(c->conf.tickets, j->id);
     }
-    return r;
+    return core_take_up(c, t);
+}
+
+/* Seats those whom the plan admits. True: one of them took something up, so
+ * that rows and pages must be counted again. */
+static bool seat_new(struct core *c)
+{
+    bool taken = false;
+
+    for (int i = 0; i < c->plan->n_picks; i++) {
+        struct task *t = c->task[c->plan->pick[i].req];
+        int r = t->seq < 0 && !t->ended ? seat(c, t) : 0;
+
+        if (r < 0) {
+            core_fail(c, t, "no_memory", "not enough memory for this request");
+        }
+        taken = taken || r > 0;
+    }
+    return taken;
 }
 
 static void fill_span(struct core *c, struct task *t,
@@ -149,7 +166,7 @@ static void fill_span(struct core *c, struct task *t,
         .n_draft = p->n_draft,
         .want = end == s->n_ids ? MODEL_WANT_DRAW : MODEL_WANT_NONE,
         /* With one token to go there is nothing to guess ahead. */
-        .draft_next = left <= 2 ? 0 : draft_depth(c, t->job),
+        .draft_next = left <= 2 ? 0 : core_draft_depth(c, t->job),
     };
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         ret->pages[g] = s->group[g].page;
@@ -162,17 +179,14 @@ static void begin(struct core *c, const struct batch_pick *p)
 {
     struct task *t = c->task[p->req];
     struct session *s = t->session;
-    int r = 0;
+    int upto = s->committed + p->n_rows + p->n_draft, r;
 
-    if (t->seq < 0) {
-        r = seat(c, t);
-        BUG_ON(r == -EMFILE);
+    if (t->ended) {
+        return;
     }
-    if (r == 0) {
-        r = session_reserve(s, s->committed + p->n_rows + p->n_draft, copy_page,
-                            c);
-        BUG_ON(r == -ENOSPC);
-    }
+    core_make_room(c, s, upto);
+    r = session_reserve(s, upto, copy_page, c);
+    BUG_ON(r == -ENOSPC);
     if (r < 0) {
         core_fail(c, t, "no_memory", "not enough memory for this request");
         return;
@@ -204,7 +218,7 @@ static void progress(struct core *c)
         e = event_create(EVENT_PROGRESS, t->job);
         e->done = t->session->committed;
         e->total = t->n_prompt;
-        e->cached = t->n_cached;
+        e->cached = t->n_cached > 0 ? t->n_cached : 0;
         core_send(c, e);
     }
 }
@@ -239,6 +253,17 @@ static void count_wait(struct core *c, struct task *t, int n)
     t->last_us = now;
 }
 
+/* The rows up to committed are good; of a cancelled answer only those whose
+ * tokens were told. */
+static void keep_known(struct core *c, struct task *t, int committed)
+{
+    if (committed > t->session->n_ids) {
+        committed = t->session->n_ids;
+    }
+    core_keep(c, t, committed);
+    session_commit(t->session, committed);
+}
+
 /* Text, usage and the end of one span's tokens. */
 static int take_tokens(struct core *c, struct task *t,
                        const struct model_out *o)
@@ -257,14 +282,15 @@ static int take_tokens(struct core *c, struct task *t,
     for (int i = 0; i < used; i++) {
         ids[i] = o->token[i].id;
     }
+    core_keep_prompt(c, t);
     r = session_append(t->session, ids, used);
     if (r < 0) {
         return r;
     }
     /* Where the answer ended inside the block, the rest never was. */
-    session_commit(t->session, o->committed < t->session->n_ids
-                                   ? o->committed
-                                   : t->session->n_ids - 1);
+    keep_known(c, t,
+               o->committed < t->session->n_ids ? o->committed
+                                                : t->session->n_ids - 1);
     if (deliver_ended(t->deliver, &why)) {
         core_done(c, t, why);
     }
@@ -288,19 +314,23 @@ static void apply(struct core *c, struct task *t, const struct model_out *o)
     int r = 0;
 
     if (o->status == -EIO) {
+        t->spoilt = true;
         core_say(c, 3, "job %llu: non-finite values at layer %d",
                  (unsigned long long)t->job->id, o->layer);
         scrub(c, t->session);
         snprintf(why, sizeof(why), "non-finite values at layer %d", o->layer);
         core_fail(c, t, "internal", why);
     } else if (t->ended) {
-        return;
+        /* What was computed is kept for whoever asks again. */
+        if (o->status == 0) {
+            keep_known(c, t, o->committed);
+        }
     } else if (o->status < 0) {
         core_fail(c, t, "internal", "the step was lost");
     } else if (o->n_tokens > 0) {
         r = take_tokens(c, t, o);
     } else {
-        session_commit(t->session, o->committed);
+        keep_known(c, t, o->committed);
     }
     if (r < 0) {
         core_fail(c, t, "no_memory", "not enough memory for the answer");
@@ -356,6 +386,18 @@ static int run_step(struct core *c)
     return 1;
 }
 
+static void evict_tasks(struct core *c)
+{
+    for (int i = 0; i < c->plan->n_evicts; i++) {
+        struct task *t = c->task[c->plan->evict[i]];
+
+        core_say(c, 7, "job %llu: pre-empted at %d tokens",
+                 (unsigned long long)t->job->id, t->session->committed);
+        core_unseat(c, t);
+        c->counts.preempted++;
+    }
+}
+
 int core_step(struct core *c)
 {
     uint64_t t0;
@@ -365,15 +407,12 @@ int core_step(struct core *c)
         return 0;
     }
     t0 = core_now_us(c);
-    make_plan(c);
-    for (int i = 0; i < c->plan->n_evicts; i++) {
-        struct task *t = c->task[c->plan->evict[i]];
-
-        core_say(c, 7, "job %llu: pre-empted at %d tokens",
-                 (unsigned long long)t->job->id, t->session->committed);
-        core_unseat(c, t);
-        c->counts.preempted++;
-    }
+    do {
+        make_plan(c);
+        evict_tasks(c);
+    } while (seat_new(c));
+    core_count_room(c);
+    core_count_spare(c);
     c->n_spans = 0;
     for (int i = 0; i < c->plan->n_picks; i++) {
         begin(c, &c->plan->pick[i]);

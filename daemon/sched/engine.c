@@ -203,9 +203,14 @@ static void publish(struct engine *e)
     s->weight_bytes = m.weight_bytes;
     s->kv_bytes = m.kv_bytes;
     s->expert_loads = m.expert_loads;
+    s->checkpoints = c.checkpoints;
+    s->checkpoints_evicted = c.checkpoints_evicted;
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         s->pages[g] = c.pages[g];
         s->pages_free[g] = c.pages_free[g];
+        s->pages_cached[g] = c.pages_cached[g];
+        s->pages_pinned[g] = c.pages_pinned[g];
+        s->pages_evicted[g] = c.pages_evicted[g];
     }
     (void)pthread_mutex_unlock(&e->lock);
 }
@@ -511,6 +516,8 @@ static int create_core(struct engine *e)
         .prefill_chunk = e->conf.prefill_chunk,
         .step_target_ms = e->conf.step_target_ms,
         .drafts = e->conf.drafts,
+        .no_prefix_cache = e->conf.no_prefix_cache,
+        .share_prefix_cache = e->conf.share_prefix_cache,
         .scrub_freed = e->conf.scrub_freed,
         .emit = on_core_event,
         .log = on_log,

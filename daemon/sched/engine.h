@@ -38,7 +38,8 @@ struct engine_conf {
     int max_batched_tokens;         /* rows a step */
     int prefill_chunk; /* forced chunk (tests), 0 = by the time budget */
     int step_target_ms;
-    int drafts;       /* greatest depth, -1 = what the model has */
+    int drafts; /* greatest depth, -1 = what the model has */
+    bool no_prefix_cache, share_prefix_cache;
     bool hold_load;   /* tests: the load waits for engine_release */
     bool hold_steps;  /* tests: a step waits for engine_release */
     bool scrub_freed; /* freed pages are spoilt: a stale read shows */
@@ -68,7 +69,10 @@ struct engine_status {
     int draft_depth;     /* of the engine's choice, now */
     bool drafter_is_off; /* too little of it was accepted */
     uint64_t weight_bytes, kv_bytes, expert_loads;
-    int pages[2], pages_free[2]; /* full, sliding */
+    int pages[2], pages_free[2]; /* full, sliding; free or can be */
+    int pages_cached[2], pages_pinned[2];
+    uint64_t pages_evicted[2], checkpoints_evicted;
+    int checkpoints;
     uint64_t memory_weights, memory_kv;
     double step_ms; /* moving average */
     struct times times;

@@ -50,6 +50,8 @@ struct job {
     struct job_text prompt;      /* raw bytes */
     int32_t *ids; /* filled by the preparation thread, BOS first */
     int n_ids;
+    int n_open; /* chat: of them up to the open turn's `assistant\n`; 0: not
+                 * known */
     char reasoning[16];  /* "", low, medium, high */
     bool thinking;       /* chat: the prompt ends inside <think> */
     bool add_generation; /* render: the generation prompt */

@@ -187,6 +187,10 @@ static bool do_generate(const struct prep_env *env, struct job *j)
             r = chat_tokenize(env->tokenizer, &p, INT_MAX, &j->ids, &j->n_ids);
             chat_prompt_finish(&p);
         }
+        if (r == 0) {
+            j->n_open =
+                chat_open_turn(env->tokenizer, j->thinking, j->ids, j->n_ids);
+        }
     } else {
         r = encode_prompt(env->tokenizer, &j->prompt, &j->ids, &j->n_ids);
     }

@@ -436,3 +436,25 @@ out:
     free(span);
     return r;
 }
+
+int chat_open_turn(const struct tokenizer *t, bool thinking, const int32_t *ids,
+                   int n)
+{
+    static const char think[] = "<think>\n";
+    int32_t *tail = NULL;
+    int n_tail = 0, cap = 0, ret = n;
+
+    if (!thinking) {
+        return n;
+    }
+    if (tokenizer_encode(t, think, strlen(think), true, n, &tail, &n_tail,
+                         &cap) < 0 ||
+        n_tail > n ||
+        memcmp(tail, ids + n - n_tail, (size_t)n_tail * sizeof(*ids)) != 0) {
+        ret = 0;
+    } else {
+        ret = n - n_tail;
+    }
+    free(tail);
+    return ret;
+}

@@ -51,5 +51,10 @@ void chat_prompt_finish(struct chat_prompt *p); /* zeroed or rendered */
  * list, the caller's to free. Errors as tokenizer_encode's; BOS counts. */
 int chat_tokenize(const struct tokenizer *t, const struct chat_prompt *p,
                   int max_ids, int32_t **ret_ids, int *ret_n);
+/* Of the tokens of a prompt that ends with the generation prompt, those up to
+ * `assistant\n`: what the next turn's prompt will begin with, which shows no
+ * thoughts. 0: not to be told. */
+int chat_open_turn(const struct tokenizer *t, bool thinking, const int32_t *ids,
+                   int n);
 
 #endif

@@ -32,19 +32,18 @@ struct slot {
 };
 
 struct page {
-    uint64_t owner; /* serial of the sequence that wrote it; 0: free */
     struct slot slot[MODEL_PAGE_TOK];
 };
 
 struct seq {
     bool open, cancelled;
-    uint64_t serial;
     struct model_sampling s;
     int32_t *known; /* history and what was drawn since */
     int n_known, n_prompt, committed;
     int n_drafts;
     int32_t draft[MODEL_MAX_DRAFTS];
     int mtp_next[MODEL_MAX_DRAFTS]; /* first missing slot of module k + 1 */
+    int r0;                         /* no module has a slot before it */
 };
 
 struct model {
@@ -52,7 +51,6 @@ struct model {
     struct model_info info;
     struct seq *seq;
     struct page *page[MODEL_N_GROUPS];
-    uint64_t serials;
     const struct model_plan *plan; /* submitted, not collected */
     struct model_stats stats;
 };
@@ -218,14 +216,8 @@ static struct page *page_of(struct model *m, const struct model_span *sp,
 static struct slot *writes(struct model *m, const struct model_span *sp,
                            enum model_group g, int slot)
 {
-    struct page *p = page_of(m, sp, g, slot);
-    uint64_t me = m->seq[sp->seq].serial;
-
-    STRICT(p->owner == 0 || p->owner == me,
-           "group %d: slot %d is written into another sequence's page", g,
-           slot);
-    p->owner = me;
-    return &p->slot[slot % MODEL_PAGE_TOK];
+    /* Into another's page: whoever reads that finds a strange token. */
+    return &page_of(m, sp, g, slot)->slot[slot % MODEL_PAGE_TOK];
 }
 
 static const struct slot *reads(struct model *m, const struct model_span *sp,
@@ -298,10 +290,10 @@ static void run_mtp(struct model *m, const struct model_span *sp)
         int end = last + 1 + k + 1;
 
         end = end < fake.max_model_len ? end : fake.max_model_len;
-        for (int s = last - fake.window + 1; s < end; s++) {
+        for (int s = sp->pos - fake.window + 1; s < end; s++) {
             struct slot *w;
 
-            if (s < 0) {
+            if (s < q->r0) {
                 continue;
             }
             if (s < q->mtp_next[k]) {
@@ -317,6 +309,22 @@ static void run_mtp(struct model *m, const struct model_span *sp)
                 s < q->n_known ? q->known[s] : q->draft[s - q->n_known];
         }
         q->mtp_next[k] = end > q->mtp_next[k] ? end : q->mtp_next[k];
+    }
+}
+
+/* The rows of a prompt that goes on, without looking ahead. */
+static void run_mtp_rows(struct model *m, const struct model_span *sp)
+{
+    struct seq *q = &m->seq[sp->seq];
+
+    for (int k = 0; k < fake.n_mtp; k++) {
+        for (int s = sp->pos; s < sp->pos + sp->n_rows; s++) {
+            struct slot *w = writes(m, sp, MODEL_SLIDING, s);
+
+            w->mtp[k] = true;
+            w->mtp_token[k] = q->known[s];
+        }
+        q->mtp_next[k] = q->committed;
     }
 }
 
@@ -503,6 +511,7 @@ static void finish_span(struct model *m, const struct model_span *sp,
     } else if (sp->want == MODEL_WANT_NONE) {
         o->committed = q->committed = sp->pos + sp->n_rows;
         row_draws(m, sp, sp->n_rows - 1);
+        run_mtp_rows(m, sp);
     } else {
         draw_span(m, sp, o);
     }
@@ -672,10 +681,9 @@ int model_seq_open(struct model *m, const struct model_sampling *s,
     q->n_known = n_history;
     q->n_prompt = n_history - n_drawn;
     q->s = *s;
-    q->serial = ++m->serials;
     q->open = true;
     q->cancelled = false;
-    q->committed = q->n_drafts = 0;
+    q->committed = q->n_drafts = q->r0 = 0;
     memset(q->mtp_next, 0, sizeof(q->mtp_next));
     atomic_fetch_add(&open_seqs, 1);
     *ret_seq = i;
@@ -688,6 +696,67 @@ void model_seq_close(struct model *m, int seq)
     STRICT(m->plan == NULL, "closed within a step");
     m->seq[seq].open = false;
     atomic_fetch_sub(&open_seqs, 1);
+}
+
+struct aux {
+    int pos, r0;
+    uint64_t tokens;
+};
+
+static uint64_t sum_of(const struct seq *q, int n)
+{
+    uint64_t h = 0;
+
+    for (int i = 0; i < n; i++) {
+        h += at(q->known[i], i, 4);
+    }
+    return h;
+}
+
+size_t model_aux_bytes(const struct model *m)
+{
+    (void)m;
+    return sizeof(struct aux);
+}
+
+int model_seq_aux(struct model *m, int seq, int pos, void *ret_aux)
+{
+    const struct seq *q = &m->seq[seq];
+
+    if (m->plan != NULL || pos > q->committed ||
+        q->committed - pos > MODEL_MAX_BACK) {
+        return -EINVAL;
+    }
+    *(struct aux *)ret_aux =
+        (struct aux){pos, q->r0 <= pos ? q->r0 : -1, sum_of(q, pos)};
+    return 0;
+}
+
+int model_seq_at(struct model *m, int seq, int pos, const void *aux)
+{
+    struct seq *q = &m->seq[seq];
+    const struct aux *a = aux;
+
+    STRICT(q->open && pos > 0 && pos < q->n_known, "at %d", pos);
+    STRICT(q->committed == 0, "a sequence that has run");
+    STRICT(a == NULL || (a->pos == pos && a->tokens == sum_of(q, pos)),
+           "the vectors at %d are of other tokens", pos);
+    q->committed = pos;
+    q->r0 = a == NULL || a->r0 < 0 ? pos : a->r0;
+    for (int k = 0; k < MODEL_MAX_DRAFTS; k++) {
+        q->mtp_next[k] = pos;
+    }
+    return 0;
+}
+
+int model_seq_len(const struct model *m, int seq)
+{
+    return m->seq[seq].committed;
+}
+
+int model_seq_r0(const struct model *m, int seq)
+{
+    return m->seq[seq].s.max_drafts != 0 ? m->seq[seq].r0 : -1;
 }
 
 int model_drafts(const struct model *m, int seq, int32_t ret[MODEL_MAX_DRAFTS])
@@ -703,7 +772,6 @@ int model_drafts(const struct model *m, int seq, int32_t ret[MODEL_MAX_DRAFTS])
 int model_copy_page(struct model *m, enum model_group g, int dst, int src)
 {
     m->page[g][dst] = m->page[g][src];
-    m->page[g][dst].owner = 0;
     return 0;
 }
 

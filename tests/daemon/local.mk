@@ -123,6 +123,9 @@ check_PROGRAMS += tests/daemon/test_faults
 tests_daemon_test_faults_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_job
 tests_daemon_test_job_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_prefix
+tests_daemon_test_prefix_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+
 check_PROGRAMS += tests/daemon/test_kvpool
 tests_daemon_test_kvpool_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_session
@@ -135,6 +138,10 @@ check_PROGRAMS += tests/daemon/test_core
 tests_daemon_test_core_SOURCES = tests/daemon/test_core.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)
 tests_daemon_test_core_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_cache
+tests_daemon_test_core_cache_SOURCES = tests/daemon/test_core_cache.c \
+	$(SCHED_FAKE) tests/daemon/core_rig.h
+tests_daemon_test_core_cache_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_core_end
 tests_daemon_test_core_end_SOURCES = tests/daemon/test_core_end.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)

@@ -303,7 +303,7 @@ static void test_going_back_a_few_tokens_keeps_the_run(void **state)
             r.ids[r.n_ids++] = 200 + 7 * i;
         }
         /* and what is carried is that of the new end */
-        mk_ok(k, model_seq_aux(k->m, r.seq, aux));
+        mk_ok(k, model_seq_aux(k->m, r.seq, model_seq_len(k->m, r.seq), aux));
         resume(k, &r, aux, &next);
         next.chunk = r.chunk = 4;
         for (int i = 0; i < 4; i++) {
@@ -345,9 +345,9 @@ static void test_aux_carries_the_run_to_another_sequence(void **state)
         for (int i = 0; i < steps; i++) {
             mk_step(k, &one, 1);
         }
-        mk_ok(k, model_seq_aux(k->m, r.seq, aux));
+        mk_ok(k, model_seq_aux(k->m, r.seq, model_seq_len(k->m, r.seq), aux));
         resume(k, &r, aux, &next);
-        assert_int_equal(model_seq_aux(k->m, 99, aux), -EINVAL);
+        assert_int_equal(model_seq_aux(k->m, 99, 0, aux), -EINVAL);
         /* without drafts pending the next token comes first */
         r.cut = 0;
         mk_step(k, &one, 1);
@@ -360,7 +360,7 @@ static void test_aux_carries_the_run_to_another_sequence(void **state)
         mk_end(k, &next);
         /* an aux record of another point is refused */
         mk_ok(k, model_seq_open(k->m, &p, NULL, 0, 0, &next.seq));
-        mk_ok(k, model_seq_aux(k->m, r.seq, aux));
+        mk_ok(k, model_seq_aux(k->m, r.seq, model_seq_len(k->m, r.seq), aux));
         assert_int_equal(model_seq_at(k->m, next.seq, r.len + 1, aux), -EINVAL);
         aux[0] ^= 1;
         assert_int_equal(model_seq_at(k->m, next.seq, r.len, aux), -EINVAL);

@@ -214,7 +214,7 @@ static struct model_memory plan(const struct checkpoint *ck, uint64_t available,
 static uint64_t total(const struct model_memory *m)
 {
     return m->weights_bf16 + m->weights_experts + m->weights_other +
-           m->weights_mtp + m->activations + m->kv_bytes;
+           m->weights_mtp + m->activations + m->kv_bytes + m->checkpoint_bytes;
 }
 
 static void test_plan_of_the_real_model_with_room(void **state)
@@ -240,7 +240,8 @@ static void test_plan_of_the_real_model_with_room(void **state)
 
 /* A plan for one session in 240 GiB, of which half may be taken, and the
  * context that fits by hand: one session and the rows of a step take 11 and 4
- * sliding pages, the rest is for full ones. */
+ * sliding pages and the vectors of 1024 checkpoints 48 KiB each, the rest is
+ * for full ones. */
 static struct model_memory plan_short(struct checkpoint *ck, int *ret_fits)
 {
     struct report rep;
@@ -252,7 +253,7 @@ static struct model_memory plan_short(struct checkpoint *ck, int *ret_fits)
     (void)plan_memory(ck, 240 * GIB, &rep, &m);
     report_finish(&rep, NULL);
     *ret_fits = (int)((120 * GIB - 119333608704u - m.activations -
-                       15 * (uint64_t)9437184) /
+                       m.checkpoint_bytes - 15 * (uint64_t)9437184) /
                       3145728 * 64);
     return m;
 }
@@ -269,6 +270,7 @@ static void test_the_context_shrinks_to_what_fits(void **state)
     (void)state;
     m = plan_short(ck, &fits);
     assert_in_range(fits, 150000, 200000);
+    assert_int_equal(m.checkpoint_bytes, 1024 * (16 + 3 * 4096 * 4));
     assert_int_equal(m.max_model_len, fits);
     assert_int_equal(m.kv_pages[MODEL_SLIDING], 15);
     assert_true(total(&m) <= 120 * GIB);
@@ -340,6 +342,27 @@ static void test_an_asked_cache(void **state)
     ck->conf.kv_bytes = 1024 * GIB;
     ck->conf.max_model_len = 0;
     plan(ck, 512 * GIB, -E2BIG, "kv_memory: expected at most 15");
+    checkpoint_close(ck);
+}
+
+/* Sliding pages for checkpoints, before full pages get the rest. */
+static void test_an_asked_memory_for_checkpoints(void **state)
+{
+    struct shape s = real_shape();
+    struct checkpoint *ck = bare(&s);
+    struct model_memory a, b;
+
+    (void)state;
+    ck->conf.max_model_len = 65536;
+    ck->conf.max_seqs = 4;
+    ck->conf.kv_bytes = 20 * GIB;
+    a = plan(ck, 512 * GIB, 0, NULL);
+    ck->conf.checkpoint_bytes = 4 * GIB;
+    b = plan(ck, 512 * GIB, 0, NULL);
+    assert_true(b.kv_pages[MODEL_SLIDING] >=
+                4 * 11 + (int)(4 * GIB / b.kv_page_bytes[MODEL_SLIDING]));
+    assert_true(b.kv_pages[MODEL_FULL] >= 1024);
+    assert_true(b.kv_pages[MODEL_SLIDING] != a.kv_pages[MODEL_SLIDING]);
     checkpoint_close(ck);
 }
 
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(fr_91_an_asked_context_that_does_not_fit_is_refused),
         cmocka_unit_test(test_weights_that_do_not_fit),
         cmocka_unit_test(test_an_asked_cache),
+        cmocka_unit_test(test_an_asked_memory_for_checkpoints),
         cmocka_unit_test(test_plans_of_all_sizes_hold_their_promises),
         cmocka_unit_test(test_model_check_plans),
         cmocka_unit_test(test_planned_buffers_are_those_that_are_made),
