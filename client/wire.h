@@ -315,6 +315,8 @@
  *   stepd_major_faults_total            page faults in steps that read a disk
  *   stepd_weight_read_bytes_total, stepd_kv_read_bytes_total
  *   stepd_kv_pages{group}, stepd_kv_pages_free{group}    full, sliding
+ *   stepd_kv_pages_cached{group}, stepd_kv_pages_evicted_total{group}
+ *   stepd_checkpoints
  *   stepd_spec_decode_num_drafts        verifications
  *   stepd_spec_decode_num_draft_tokens, stepd_spec_decode_num_accepted_tokens
  *   stepd_spec_decode_num_accepted_tokens_per_pos{position}
