@@ -62,6 +62,7 @@ static void down_item(void *arg, int i_item, int i_thread)
         first = d->e.off[j.expert];
         j.n_x = d->e.off[j.expert + 1] - first;
         j.x = d->e.x + first;
+        tile_next(&j, w, i + 1 < d->e.n_hit ? d->e.hit[i + 1] : -1, d0);
         t->weight_bytes += tile_run(&j);
         for (int r = 0; r < j.n_x; r++) {
             int pair = d->e.pair[first + r];

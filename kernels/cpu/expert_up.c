@@ -42,9 +42,11 @@ static void up_item(void *arg, int i_item, int i_thread)
                          .y_stride = EXPERT_W,
                          .scratch = t->scratch};
 
+    tile_next(&j, u->a->up, e, f0);
     t->weight_bytes += tile_run(&j);
     j.w = u->a->up;
     j.y = up;
+    j.next = NULL;
     t->weight_bytes += tile_run(&j);
     for (int i = 0; i < n; i++) {
         size_t pair = (size_t)u->e.pair[first + i];

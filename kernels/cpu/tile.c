@@ -6,13 +6,13 @@
  * element, and walks k in ascending chunks; afterwards each vector is folded
  * by vf_sum's tree. Nothing here depends on M or N but speed.
  *
- * Few rows (decode): the weights come from memory once, tile after tile, all
- * activation rows against each tile while it is in L1, the next tile being
- * prefetched. Packed weights are decoded in registers. Many rows (prefill): a
- * panel of weight rows stays in L2 (packed ones decoded into it once), and for
- * each tile of activation rows k is cut so that the tile stays in L1;
- * accumulators wait in memory between the cuts, whole, so that a cut changes
- * no sum.
+ * Few rows (decode, drafts): the weights stream from memory through registers,
+ * packed ones decoded there. Some rows (eight streams, an expert's share of a
+ * prefill): k is cut so that all of x for a cut stays in L1 while the weight
+ * rows pass, each tile of them decoded once. Many rows (prefill): a panel of
+ * weight rows stays in L2 (packed ones decoded into it once), and for each tile
+ * of activation rows k is cut so that the tile stays in L1. Accumulators wait
+ * in memory between cuts, whole, so that a cut changes no sum.
  *
  * Runs on the pool's threads, each with its own job and scratch.
  *
@@ -20,16 +20,22 @@
  * takes M + N loads for M * N dots, 10 for 24 with 32 registers, so that loads
  * do not bind; with 16 registers they nearly do (26 for 24 multiplications).
  *
- * Tried (Zen 3, avx2, one thread, BF16 [12288][4096]; read limit 26 GB/s, FMA
- * peak 102 GFLOP/s; bench_linear):
- *   one row: four neighbouring rows at a time        22.6 GB/s  short streams
- *   one row: four rows a quarter of the item apart   24.5 GB/s  kept
- *   the same, prefetch 1 KiB ahead, or none          23.1, 24.7 noise; the next
- *                                                    row helps where N > 1
- *   512 rows: x outside, weights inside a tile       0.58 of peak  spills
- *   512 rows: weights outside, x inside              0.64 of peak  kept
- *   512 rows: all even products, then all odd ones   0.61 of peak  spills
- *   8 rows as one tile of 8 x 1, as two of 4 x 3     0.42, 0.68    kept: 4 x 3
+ * Tried (Zen 5, avx512bf16, one thread; share of what a read of one prefetched
+ * stream gets, 40 GB/s; 4096 columns):
+ *   BF16, one row: 4 streams, next row prefetched to L2   0.82
+ *   4 streams, 4 KiB ahead to L1                          0.88
+ *   2 streams, 4 KiB ahead to L1                          1.00  kept: FEW_M
+ *   1 stream, 8 KiB ahead                                 0.99  one chain of
+ *                                                 additions: no room above it
+ *   compact: 4 streams, 2 streams                   0.78, 0.97  kept: 2
+ *   MXFP4: 4 streams, 2 KiB ahead                         0.58
+ *   4 neighbouring rows, 8 KiB or more ahead              0.88  kept: MX_M
+ *   8 neighbouring rows                                   0.75  spills
+ *   8 rows, x from L2 at each tile; k cut             0.49, 0.63  kept: cut
+ * (Zen 3, avx2, one thread; share of the FMA peak, 102 GFLOP/s)
+ *   512 rows: x outside, weights inside a tile       0.58  spills
+ *   512 rows: weights outside, x inside              0.64  kept
+ *   512 rows: all even products, then all odd ones   0.61  spills
  *   portable, packed, one row: decoded in registers  0.5 GB/s  stores too
  *   narrow to forward; through memory                1.1 GB/s  kept
  */
@@ -38,32 +44,45 @@
 
 /* ---- register tiles ---- */
 
-/* Weight rows of a tile for N activation rows, by what the registers hold, and
+/* TILE_M: weight rows of a tile for N activation rows, by what the registers
+ * hold. FEW_M: the same where few rows stream from memory, by how many streams
+ * it serves best and how many chains of additions hide their latency. GEMM_K:
  * the cut of k for the blocked form, by what L1 holds. */
 #if ISA_LEVEL >= 2
 #define TILE_M(n) ((n) <= 6 ? 4 : 3)
-#define FEW_N 8
-#define FEW_MX 8
+#define FEW_M (ISA_LEVEL == 3 ? 2 : 4)
+#define CUT_N 8
 #define GEMM_N 6
 #define GEMM_K (ISA_LEVEL == 3 ? 2048 : 768)
 #elif ISA_LEVEL == 1
-#define FEW_N 6
-#define FEW_MX 8
 #define TILE_M(n) ((n) <= 3 ? 4 : (n) == 4 ? 3 : 2)
+#define FEW_M 4
+#define CUT_N 6
 #define GEMM_N 6
 #define GEMM_K 512
 #else
-#define FEW_N 4
-#define FEW_MX 0
 #define TILE_M(n) ((n) <= 2 ? 4 : 2)
+#define FEW_M 4
+#define CUT_N 4
 #define GEMM_N 4
 #define GEMM_K 512
 #endif
 
+#define FEW_N 3    /* most activation rows that stream through registers */
+#define MX_M 4     /* FEW_M of packed weights */
+#define AHEAD 4096 /* bytes from what a stream reads to what it prefetches */
+#define MX_AHEAD 12288
 #define TILE_M_MAX 4
 #define TILE_ACC 24 /* most accumulators of a tile */
 #define PANEL_W 32  /* weight rows of a panel of the blocked form */
 #define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
+/* Columns of a cut of the form between: whole compact blocks; with CUT_N rows
+ * of x and a decoded tile it fits L1. */
+#define CUT_K (ISA_LEVEL == 3 ? 1024 : 512)
+#define CUT_ACC_BYTES                                        \
+    (sizeof(float) * VF_N * TILE_ACC * ((PANEL_W + 1) / 2) * \
+     ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
+#define CUT_BYTES (CUT_ACC_BYTES + sizeof(uint16_t) * CUT_K * TILE_M_MAX)
 
 struct tile {
     const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
@@ -73,11 +92,11 @@ struct tile {
     const uint8_t *lut[TILE_M_MAX];
     const xt *x[TILE_X];
     const struct mx_table *mx;
-    int k;          /* columns */
-    size_t ahead;   /* bytes from a row to the one to prefetch; 0 = none */
-    size_t ahead_s; /* the same for scales */
-    bool first;     /* start from zero */
-    float *acc;     /* [N][M] vectors */
+    int k;             /* columns */
+    ptrdiff_t ahead;   /* bytes from what is read to what is prefetched */
+    ptrdiff_t ahead_s; /* the same for scales */
+    bool first;        /* start from zero */
+    float *acc;        /* [N][M] vectors */
 };
 
 INLINE void acc_in(vf *acc, const struct tile *t, int n)
@@ -147,7 +166,7 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, bool ahead)
         if (ahead) {
 #pragma GCC unroll 4
             for (int m = 0; m < M; m++) {
-                __builtin_prefetch(l.w[m] + (size_t)k * 2 + l.ahead, 0, 2);
+                __builtin_prefetch(l.w[m] + (ptrdiff_t)k * 2 + l.ahead, 0, 3);
             }
         }
         tile_chunk(acc, &l, M, N, k, DOT_K);
@@ -166,12 +185,20 @@ INLINE void tile_mx(const struct tile *t, int M, int N)
     vf acc[TILE_ACC];
 
     acc_in(acc, &l, M * N);
+    for (int b = 0; b < l.k / 32; b += 64) { /* scales: a line a row */
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++) {
+            __builtin_prefetch(l.s[m] + b + l.ahead_s, 0, 3);
+        }
+    }
     for (int b = 0; b < l.k / 32; b++) {
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             wv w[MX_CHUNKS];
 
-            __builtin_prefetch(l.w[m] + (size_t)b * 16 + l.ahead, 0, 2);
+            if (b % 4 == 0) {
+                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 3);
+            }
             wv_mx(w, l.w[m] + (size_t)b * 16, l.mx, l.s[m][b]);
 #pragma GCC unroll 4
             for (int c = 0; c < MX_CHUNKS; c++) {
@@ -241,9 +268,9 @@ INLINE void tile_compact(const struct tile *t, int M, int N)
             for (int m = 0; m < M; m++) {
                 const uint8_t *at = l.w[m] + (size_t)b * COMPACT_BLOCK;
 
-                __builtin_prefetch(at + l.ahead, 0, 2);
-                __builtin_prefetch(at + l.ahead + 64, 0, 2);
-                __builtin_prefetch(at + l.ahead + 128, 0, 2);
+                __builtin_prefetch(at + l.ahead, 0, 3);
+                __builtin_prefetch(at + l.ahead + 64, 0, 3);
+                __builtin_prefetch(at + l.ahead + 128, 0, 3);
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; half++) {
                     vi w[COMPACT_CHUNKS];
@@ -280,22 +307,31 @@ INLINE void tile_compact(const struct tile *t, int M, int N)
 
 typedef void tile_fn(const struct tile *t);
 
-#define TILE(n)                                        \
-    static void tile_bf16_##n(const struct tile *t)    \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, true);              \
-    }                                                  \
-    static void tile_gemm_##n(const struct tile *t)    \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, false);             \
-    }                                                  \
-    static void tile_compact_##n(const struct tile *t) \
-    {                                                  \
-        tile_compact(t, TILE_M(n), n);                 \
-    }                                                  \
-    static void tile_mx_##n(const struct tile *t)      \
-    {                                                  \
-        tile_mx(t, TILE_M(n), n);                      \
+#define FEW(n)                                        \
+    static void few_bf16_##n(const struct tile *t)    \
+    {                                                 \
+        tile_bf16(t, FEW_M, n, true);                 \
+    }                                                 \
+    static void few_compact_##n(const struct tile *t) \
+    {                                                 \
+        tile_compact(t, FEW_M, n);                    \
+    }                                                 \
+    static void few_mx_##n(const struct tile *t)      \
+    {                                                 \
+        tile_mx(t, MX_M, n);                          \
+    }
+FEW(1)
+FEW(2)
+FEW(3)
+
+#define TILE(n)                                      \
+    static void tile_ahead_##n(const struct tile *t) \
+    {                                                \
+        tile_bf16(t, TILE_M(n), n, true);            \
+    }                                                \
+    static void tile_gemm_##n(const struct tile *t)  \
+    {                                                \
+        tile_bf16(t, TILE_M(n), n, false);           \
     }
 TILE(1)
 TILE(2)
@@ -306,16 +342,22 @@ TILE(6)
 TILE(7)
 TILE(8)
 
+#define FEWS(kind)                                           \
+    {                                                        \
+        NULL, few_##kind##_1, few_##kind##_2, few_##kind##_3 \
+    }
+static tile_fn *const few_bf16[FEW_N + 1] = FEWS(bf16);
+static tile_fn *const few_compact[FEW_N + 1] = FEWS(compact);
+static tile_fn *const few_mx[FEW_N + 1] = FEWS(mx);
+
 #define TILES(kind)                                              \
     {                                                            \
         NULL, tile_##kind##_1, tile_##kind##_2, tile_##kind##_3, \
             tile_##kind##_4, tile_##kind##_5, tile_##kind##_6,   \
             tile_##kind##_7, tile_##kind##_8                     \
     }
-static tile_fn *const tiles_bf16[TILE_X + 1] = TILES(bf16);
+static tile_fn *const tiles_ahead[TILE_X + 1] = TILES(ahead);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
-static tile_fn *const tiles_compact[TILE_X + 1] = TILES(compact);
-static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
 
 /* ---- rows of packed weights that BF16 cannot hold exactly ---- */
 
@@ -423,36 +465,126 @@ static void tile_row(struct tile *t, int m, const struct tile_job *j, int n,
     }
 }
 
-static void run_few(const struct tile_job *j, size_t row_bytes,
-                    tile_fn *const *tiles)
+/* M rows at a time through registers, all of the activation rows at once: rows
+ * a share of the job apart, so that each is a long stream, or neighbours (gap
+ * 1), which are one stream. Past its end a stream prefetches what comes next.
+ */
+static void run_few(const struct tile_job *j, size_t row_bytes, int M, int gap,
+                    ptrdiff_t ahead, tile_fn *tile)
 {
-    int nr = tile_rows(j->n_x, FEW_N), M = TILE_M(nr);
+    size_t s_row = (size_t)j->w->desc.cols / 32;
     struct tile t = {.mx = &j->cpu->mx,
                      .k = j->w->desc.cols,
                      .first = true,
                      .acc = (float *)j->scratch};
+    int step = gap > 1 ? 1 : M, end = gap > 1 ? gap : j->n_w;
 
-    int gap = j->n_w % M == 0 ? j->n_w / M : 1, step = gap > 1 ? 1 : M;
-    int end = gap > 1 ? gap : j->n_w;
-
+    for (int i = 0; i < j->n_x; i++) {
+        t.x[i] = j->x[i];
+    }
     for (int n = 0; n < end; n += step) {
         struct place at = {n, gap, gap > 1 ? M : imin(M, j->n_w - n), 0};
+        ptrdiff_t left = (ptrdiff_t)row_bytes * (j->n_w - n);
 
-        t.ahead = (size_t)step * row_bytes;
-        for (; at.r < j->n_x; at.r += nr) {
-            int rows = imin(nr, j->n_x - at.r);
+        t.ahead = ahead;
+        t.ahead_s = ahead / 16;
+        if (gap == 1 && ahead >= left && j->next != NULL) {
+            t.ahead = ahead - left + (j->next - cpu_plane(j->w, j->expert, 0)) -
+                      (ptrdiff_t)row_bytes * (j->n0 + n);
+            t.ahead_s = ahead / 16 - (ptrdiff_t)s_row * (j->n_w - n) +
+                        (j->next_s - cpu_plane(j->w, j->expert, 1)) -
+                        (ptrdiff_t)s_row * (j->n0 + n);
+        }
+        for (int m = 0; m < M; m++) {
+            tile_row(&t, m, j, n + imin(m, at.m_live - 1) * gap, row_bytes);
+        }
+        tile(&t);
+        tile_fold(j, t.acc, M, j->n_x, at);
+    }
+}
 
-            /* A last share of fewer rows may have taller tiles; it takes them
-             * from the same M rows, repeated past the end. */
-            for (int m = 0; m < TILE_M_MAX; m++) {
-                tile_row(&t, m, j, n + imin(m, at.m_live - 1) * gap, row_bytes);
+/* ---- some rows ---- */
+
+/* M rows of a job's weights, from row n on, columns k .. k + n_k - 1, as BF16
+ * rows of a tile: in place, or decoded to memory. next: the row of the job, and
+ * the column, that comes after them, for prefetching. */
+static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
+                     int M, int n, int k, int n_k, int next, int next_k)
+{
+    const struct kern_weight_desc *d = &j->w->desc;
+    const uint8_t *w = cpu_plane(j->w, j->expert, 0);
+    size_t row_bytes = d->dtype == KERN_BF16      ? (size_t)d->cols * 2
+                       : d->dtype == KERN_COMPACT ? compact_row_bytes(d->cols)
+                                                  : (size_t)d->cols / 2;
+    size_t per_32 = d->dtype == KERN_BF16      ? 64
+                    : d->dtype == KERN_COMPACT ? 48
+                                               : 16;
+
+    t->ahead = (ptrdiff_t)row_bytes * (next - n) +
+               (next_k - k) / 32 * (ptrdiff_t)per_32;
+    for (int m = 0; m < M; m++) {
+        int row = j->n0 + imin(n + m, j->n_w - 1);
+        const uint8_t *at =
+            w + (size_t)row * row_bytes + (size_t)k / 32 * per_32;
+
+        t->w[m] = at;
+        if (d->dtype == KERN_BF16) {
+            continue;
+        }
+        for (size_t i = 0; i < (size_t)n_k / 32 * per_32; i += 64) {
+            __builtin_prefetch(at + i + t->ahead, 0, 3);
+        }
+        t->w[m] = (const uint8_t *)(to + m * CUT_K);
+        if (d->dtype == KERN_COMPACT) {
+            decode_compact(to + m * CUT_K, j->cpu, j->w, row, k, n_k);
+        } else {
+            const uint8_t *s = cpu_plane(j->w, j->expert, 1) +
+                               (size_t)row * (size_t)(d->cols / 32) + k / 32;
+
+            __builtin_prefetch(
+                s + (next - n) * (d->cols / 32) + (next_k - k) / 32, 0, 3);
+            decode_mx(to + m * CUT_K, j->cpu, at, s, n_k / 32);
+        }
+    }
+}
+
+/* Some tens of multiplications a weight: k is cut so that x stays in L1 while
+ * the job's weight rows pass, and each tile of weights is decoded once for all
+ * activation rows. Whole accumulators wait in memory between the cuts. */
+static void run_cuts(const struct tile_job *j)
+{
+    int cols = j->w->desc.cols, nr = tile_rows(j->n_x, CUT_N), M = TILE_M(nr);
+    bool packed = j->w->desc.dtype != KERN_BF16;
+    float *acc = (float *)j->scratch;
+    uint16_t *decoded = (uint16_t *)(j->scratch + CUT_ACC_BYTES);
+    struct tile t = {0};
+
+    for (int k = 0; k < cols; k += CUT_K) {
+        t.k = imin(CUT_K, cols - k);
+        t.first = k == 0;
+        t.acc = acc;
+        for (int n = 0; n < j->n_w; n += M) {
+            bool last = n + M >= j->n_w;
+
+            cut_rows(j, &t, decoded, M, n, k, t.k, last ? 0 : n + M,
+                     last ? k + CUT_K : k);
+            for (int m = M; m < TILE_M_MAX; m++) {
+                t.w[m] = t.w[M - 1]; /* a last share's tile may be taller */
             }
-            for (int i = 0; i < rows; i++) {
-                t.x[i] = j->x[at.r + i];
+            for (int r = 0; r < j->n_x; r += nr) {
+                int rows = imin(nr, j->n_x - r);
+
+                for (int i = 0; i < rows; i++) {
+                    t.x[i] = j->x[r + i] + k;
+                }
+                (packed || r > 0 ? tiles_gemm : tiles_ahead)[rows](&t);
+                if (k + CUT_K >= cols) {
+                    struct place at = {n, 1, imin(M, j->n_w - n), r};
+
+                    tile_fold(j, t.acc, TILE_M(rows), rows, at);
+                }
+                t.acc += TILE_ACC * VF_N;
             }
-            tiles[rows](&t);
-            t.ahead = 0;
-            tile_fold(j, t.acc, TILE_M(rows), rows, at);
         }
     }
 }
@@ -565,23 +697,38 @@ static void run_many(const struct tile_job *j)
 size_t tile_scratch(int cols)
 {
     size_t decoded = (size_t)cols * 2 * TILE_M_MAX;
+    size_t many =
+        2 * ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
 
-    return 2 * ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
+    return many > CUT_BYTES ? many : CUT_BYTES;
+}
+
+/* Rows apart where the job's can be shared out evenly. */
+static int few_gap(const struct tile_job *j)
+{
+    return j->n_w % FEW_M == 0 ? j->n_w / FEW_M : 1;
 }
 
 uint64_t tile_run(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
+    bool cuts = d->dtype == KERN_BF16 || d->dtype == KERN_MXFP4 ||
+                d->dtype == KERN_COMPACT;
+    bool few = j->n_x <= FEW_N && (ISA_LEVEL > 0 || d->dtype == KERN_BF16);
+    size_t cols = (size_t)d->cols;
 
     if (j->n_x == 0) {
         return 0;
     }
-    if (d->dtype == KERN_BF16 && j->n_x <= TILE_GEMM_X) {
-        run_few(j, (size_t)d->cols * 2, tiles_bf16);
-    } else if (d->dtype == KERN_COMPACT && j->n_x <= FEW_MX) {
-        run_few(j, compact_row_bytes(d->cols), tiles_compact);
-    } else if (d->dtype == KERN_MXFP4 && j->n_x <= FEW_MX) {
-        run_few(j, (size_t)d->cols / 2, tiles_mx);
+    if (few && d->dtype == KERN_BF16) {
+        run_few(j, cols * 2, FEW_M, few_gap(j), AHEAD, few_bf16[j->n_x]);
+    } else if (few && d->dtype == KERN_COMPACT) {
+        run_few(j, compact_row_bytes(d->cols), FEW_M, few_gap(j), AHEAD,
+                few_compact[j->n_x]);
+    } else if (few && d->dtype == KERN_MXFP4) {
+        run_few(j, cols / 2, MX_M, 1, MX_AHEAD, few_mx[j->n_x]);
+    } else if (cuts && j->n_x <= TILE_GEMM_X && j->n_w <= PANEL_W) {
+        run_cuts(j);
     } else {
         run_many(j);
     }

@@ -27,7 +27,9 @@ struct tile_job {
     int n_x;
     float *y; /* [n_x][y_stride]: column 0 is weight row n0 */
     size_t y_stride;
-    bool add;         /* y += */
+    bool add; /* y += */
+    /* MXFP4: what the caller reads next, to be prefetched, or NULL. */
+    const uint8_t *next, *next_s;
     uint8_t *scratch; /* tile_scratch() bytes */
 };
 
@@ -37,6 +39,18 @@ size_t tile_scratch(int cols);
 #define tile_run ISA(tile_run)
 /* Returns the weight bytes it streamed. */
 uint64_t tile_run(const struct tile_job *j);
+
+/* Says that after the job the caller reads row n of expert e of w; e < 0: not
+ * known. */
+INLINE void tile_next(struct tile_job *j, const struct kern_weight *w, int e,
+                      int n)
+{
+    size_t cols = (size_t)w->desc.cols;
+    bool known = e >= 0 && w->desc.dtype == KERN_MXFP4;
+
+    j->next = known ? cpu_plane(w, e, 0) + (size_t)n * cols / 2 : NULL;
+    j->next_s = known ? cpu_plane(w, e, 1) + (size_t)n * cols / 32 : NULL;
+}
 
 /* Types that tile_run multiplies. */
 INLINE bool tile_takes(enum kern_dtype t)
