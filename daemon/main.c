@@ -57,6 +57,10 @@
 
 #define OWN_FILES 256 /* shards, socket, loop ... */
 #define FLUSH_S 2.0   /* for the last events to leave at the end */
+/* A stop with nothing in flight still waits so long for the first request of
+ * clients that were let in just before: they are told `draining`, which says
+ * to come again, and not cut off. */
+#define SETTLE_S 0.1
 /* A start that failed stays this long to tell those who come through a socket
  * that others hold: longer than systemd's default start limit (5 in 10 s)
  * allows, so that their coming never uses the limit up and the socket lives. */
@@ -74,7 +78,7 @@ struct daemon {
     int status; /* what main returns */
     uint64_t started_us;
     ev_signal term, intr, hup, usr1, usr2;
-    ev_timer drain_over, failed_over, idle;
+    ev_timer drain_over, failed_over, settled, idle;
     ev_prepare turn;
     struct service service;
 };
@@ -170,7 +174,7 @@ static void on_ready(struct daemon *d, const struct engine_status *st)
     watch_idle(d);
 }
 
-static void on_failed_over(struct ev_loop *loop, ev_timer *w, int revents)
+static void on_time_over(struct ev_loop *loop, ev_timer *w, int revents)
 {
     (void)loop;
     (void)revents;
@@ -266,10 +270,14 @@ static void on_turn(struct ev_loop *loop, ev_prepare *w, int revents)
 {
     struct daemon *d = w->data;
 
-    (void)loop;
     (void)revents;
-    if (server_is_quiet(d->server)) {
+    if (!server_is_quiet(d->server)) {
+        ev_timer_stop(loop, &d->settled);
+    } else if (d->server->n_conns == 0) {
         finish(d);
+    } else if (!ev_is_active(&d->settled)) {
+        ev_timer_set(&d->settled, SETTLE_S, 0.);
+        ev_timer_start(loop, &d->settled);
     }
 }
 
@@ -368,9 +376,11 @@ static void start_watching(struct daemon *d)
     ev_prepare_init(&d->turn, on_turn);
     ev_set_priority(&d->turn, EV_MINPRI); /* after conn.c has flushed */
     ev_timer_init(&d->drain_over, on_drain_over, 0., 0.);
-    ev_timer_init(&d->failed_over, on_failed_over, 0., 0.);
+    ev_timer_init(&d->failed_over, on_time_over, 0., 0.);
+    ev_timer_init(&d->settled, on_time_over, 0., 0.);
+    d->turn.data = d->drain_over.data = d;
+    d->failed_over.data = d->settled.data = d;
     ev_timer_init(&d->idle, on_idle, 0., 0.);
-    d->turn.data = d->drain_over.data = d->failed_over.data = d;
     d->idle.data = d;
     service_start(&d->service, d->loop, &d->opts, d->server, d->engine);
 }
@@ -388,6 +398,7 @@ static void stop_watching(struct daemon *d)
     ev_timer_stop(d->loop, &d->drain_over);
     ev_timer_stop(d->loop, &d->failed_over);
     ev_timer_stop(d->loop, &d->idle);
+    ev_timer_stop(d->loop, &d->settled);
     service_stop(&d->service);
 }
 

@@ -11,7 +11,9 @@
 #
 # It runs the uninstalled daemon and CLI of the build tree, never a system
 # copy, on a private socket below a temporary folder, without any system
-# configuration. Nothing here sleeps: readiness is `stepctl ping --wait`, a
+# configuration. With STEPD_SOCKET and STEPD_PID it uses the daemon that is
+# there instead (tests/systemd/test_e2e.sh: the sandboxed unit); a test that
+# needs one of its own then skips. Nothing here sleeps: readiness is `stepctl ping --wait`, a
 # line in a log is awaited by inotify, an end by wait.
 
 set -euo pipefail
@@ -23,7 +25,9 @@ STEPCTL=$builddir/client/stepctl
 MODEL=$srcdir/tests/data/step-tiny
 PYTHON3=${PYTHON3:-python3}
 export srcdir builddir PYTHON3
-unset STEPD_SOCKET XDG_RUNTIME_DIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
+given_sock=${STEPD_SOCKET-}
+given_pid=${STEPD_PID-}
+unset STEPD_SOCKET STEPD_PID XDG_RUNTIME_DIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 
 # How long to wait for what must happen; only a hang reaches it.
 WAIT_SECONDS=${WAIT_SECONDS:-120}
@@ -110,6 +114,16 @@ launch_stepd()
 {
     local name=stepd
 
+    if [ -n "$given_sock" ]; then
+        [ $# -eq 0 ] || skip "this needs a daemon of its own: $*"
+        stepd_pid=$given_pid
+        sock=$given_sock
+        journalctl -q -u stepd.service -o cat -n all -f >"$tmp/$name.log" &
+        cleanup_fn kill "$!"
+        stepd_pids[$name]=$stepd_pid
+        stepd_socks[$name]=$sock
+        return
+    fi
     if [ "${1-}" = -n ]; then
         name=$2
         shift 2
@@ -135,6 +149,10 @@ start_stepd()
 
     [ "${1-}" != -n ] || name=$2
     launch_stepd "$@"
+    if [ -n "$given_sock" ]; then
+        "$STEPCTL" -s "$sock" ping --wait "$WAIT_SECONDS" >/dev/null
+        return
+    fi
     "$STEPCTL" -s "$sock" ping --wait "$WAIT_SECONDS" \
         >"$tmp/$name.ping" 2>&1 &
     ping=$!
@@ -163,6 +181,11 @@ stop_stepd()
     local pid=${stepd_pids[$name]-}
 
     [ -n "$pid" ] || fail "no daemon named $name runs"
+    if [ -n "$given_sock" ]; then
+        unset "stepd_pids[$name]"
+        [ -d "/proc/$pid" ] || fail "the daemon has ended"
+        return
+    fi
     kill -TERM "$pid" 2>/dev/null || :
     reap_stepd "$name" 0
     if [ -e "${stepd_socks[$name]}" ]; then

@@ -19,6 +19,7 @@ for name in blocking poll ev; do
 done
 
 start_stepd
+export STEPD_SOCKET=$sock
 ctl chat --temperature 0 --max-tokens 200 'What is 7 plus 8?' >want
 
 "$bin/example_blocking" 'What is 7 plus 8?' >out 2>err || fail "$(cat err)"

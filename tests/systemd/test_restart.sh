@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# Restarts refuse nobody: 20 of them under clients that connect all the time.
+# Every connect succeeds, and every request that came in during a restart is
+# answered, by this instance or by the next.
+
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. "$(dirname "$0")/functions.sh"
+
+cat >"$tmp/knock.py" <<'END'
+# Connects again and again until told to stop (a file), and counts.
+import collections
+import os
+import sys
+from client import Client, Closed
+
+path, stop = sys.argv[1:]
+seen = collections.Counter()
+while not os.path.exists(stop):
+    try:
+        c = Client(path, hello=False)
+    except OSError as e:
+        print("refused:", e)
+        seen["refused"] += 1
+        continue
+    seen["connects"] += 1
+    try:
+        c.say_hello()
+        e = list(c.request("generate", prompt="a", max_tokens=2, temperature=0))
+        last = e[-1]
+        seen[last.get("code") or last["finish_reason"]] += 1
+    except (Closed, OSError):
+        seen["closed"] += 1
+    c.close()
+print(dict(seen))
+assert seen["refused"] == 0, seen
+assert seen["length"] + seen["stop"] > 20, seen
+END
+
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e
+systemctl start stepd.socket
+ready
+inode=$(stat -c %i "$SOCK")
+knockers=()
+for i in 1 2 3; do
+    "$PYTHON3" "$tmp/knock.py" "$SOCK" "$tmp/stop" >"$tmp/knock.$i" 2>&1 &
+    knockers+=($!)
+done
+for ((i = 0; i < 20; i++)); do
+    systemctl reset-failed stepd.service # its start limit is not in question
+    systemctl restart stepd.service
+    expect_prop Result success
+done
+ready
+touch "$tmp/stop"
+for pid in "${knockers[@]}"; do
+    wait "$pid" || fail "$(cat "$tmp"/knock.?)"
+done
+[ "$(stat -c %i "$SOCK")" = "$inode" ] || fail "the socket was made anew"
+[ "$(n_logged MESSAGE_ID=5a0d7be0c9e44e0f8a4c2f1b6d93e8a7)" = 21 ] ||
+    fail "READY was not said 21 times"
+echo "20 restarts:"
+cat "$tmp"/knock.?
+expect_clean_run
+
+# What runs is finished, what comes meanwhile waits for the next instance. The
+# running one is held in a step until the stop has begun.
+conf test_hold_steps=yes
+systemctl restart stepd.service
+ready
+conf
+ctl complete --max-tokens 5 --json --temperature 0 a >"$tmp/long" &
+long=$!
+until_true grep -q accepted "$tmp/long"
+systemctl stop --no-block stepd.service
+until_true is_prop StatusText "Stopping: 1 requests in flight"
+ctl complete --max-tokens 2 b >/dev/null 2>"$tmp/next" &
+next=$!
+systemctl kill --kill-who=main -s USR2 stepd.service
+wait "$long" || fail "the running request: $(tail -n 1 "$tmp/long")"
+tail -n 1 "$tmp/long" | tr -d ' ' | grep -q '"finish_reason":"length"' ||
+    fail "it was not finished: $(tail -n 1 "$tmp/long")"
+wait "$next" || fail "who came meanwhile was not served: $(cat "$tmp/next")"
