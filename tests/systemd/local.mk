@@ -9,7 +9,11 @@ SYSTEMD_TESTS = \
 	tests/systemd/test_reload.sh \
 	tests/systemd/test_start.sh \
 	tests/systemd/test_watchdog.sh \
-	tests/systemd/test_failed_start.sh
+	tests/systemd/test_failed_start.sh \
+	tests/systemd/test_restart.sh \
+	tests/systemd/test_users.sh \
+	tests/systemd/test_sandbox.sh \
+	tests/systemd/test_e2e.sh
 EXTRA_DIST += $(SYSTEMD_TESTS) tests/systemd/functions.sh \
 	tests/systemd/systemd-box
 
