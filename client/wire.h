@@ -144,8 +144,11 @@
  *                       content, ...}; key order is kept into the prompt. No
  *                       bin inside, and at most max_long_floats floats of more
  *                       than 15 digits, or beyond 1e15 or 1e-22 (too_long)
- *   tools               list of maps, as there
- *   tool_choice         str or map, as there
+ *   tools               list of maps, as there: {type: "function", function:
+ *                       {name, description, parameters}}
+ *   tool_choice         "auto" (with tools the default), "none" (the model sees
+ *                       the tools and calls none), "required" (it calls one at
+ *                       least), or {type: "function", function: {name}}
  *   reasoning_effort    "low" | "medium" | "high"; absent: nothing in the
  *                       prompt
  *   thinking            bool, true: the answer begins with reasoning
@@ -181,10 +184,21 @@
  *   response_format     map: what the answer must fit
  *   logit_bias          map of token id (str) to float
  *   bad_words           list of str
- *   stop_ids            list of int
- *   min_tokens          int 0..2^31-1, 0
- *   ignore_eos, include_stop, want_bytes  bool, false
- *   max_reasoning_tokens  int 0..2^31-1; absent: no limit
+ *   stop_ids            list of at most max_stop_ids int: tokens that end the
+ *                       answer beside the model's own
+ *   min_tokens          int 0..2^31-1, 0: before so many no token that ends the
+ *                       answer is drawn, and text that came before them is not
+ *                       part of a stop string
+ *   ignore_eos          bool, false: the model's own end tokens are ordinary
+ *                       ones; stop_ids and stop still end the answer
+ *   include_stop        bool, false: the stop string that ended the answer is
+ *                       part of it
+ *   want_bytes          bool, false: content and reasoning as bin, exactly the
+ *                       bytes of the tokens. Otherwise they are str, with
+ *                       U+FFFD for each byte that is no part of a character
+ *   max_reasoning_tokens  int 0..2^31-1; absent: no limit. After so many
+ *                       </think> is drawn, and the answer follows (with
+ *                       messages only)
  *   logprobs_mode       "raw" | "sampled"
  *   prompt_logprobs     int 0..20
  *
@@ -206,9 +220,9 @@
  *             logprobs}: text is str (bin only with want_bytes) and may be
  *             absent or empty; ids (want_ids) is a list of int; the id that
  *             stopped the answer is in the last delta's ids and never in its
- *             text. logprobs (when asked) is a list of {id, logprob, bytes
- *             (bin: the token's exact bytes), top: [{id, logprob, bytes}]}, one
- *             for each token, not always in the delta that has its text. A
+ *             text. Calls: see section 4a. logprobs (when asked) is a list of
+ * {id, logprob, bytes (bin: the token's exact bytes), top: [{id, logprob,
+ * bytes}]}, one for each token, not always in the delta that has its text. A
  *             logprob of nil is minus infinity.
  *   part      {text} or {ids}: the next piece of a long result. text is str,
  *             or bin for all pieces where the whole is not UTF-8. No event
@@ -225,6 +239,29 @@
  *   error     {code, message, detail, retry_ms}: code is a word of section 5,
  *             message is for people, detail (where it helps) the key or name
  *             in question, retry_ms (with busy) when to try again
+ *
+ * 4a. TOOL CALLS
+ *
+ * A delta of kind "tool_call" has no text but one of these maps; index counts
+ * the calls of an answer from 0:
+ *
+ *   call          {index, id, name, arguments}: a call, whole. arguments is the
+ *                 JSON text of an object; values have the types that the tool's
+ *                 parameters give them, as far as what was written fits
+ *   call_begin    {index, id, name}: a call that is being written
+ *   call_args     {index, text}: the next piece of its arguments
+ *   call_dropped  {index}: it was none after all; what it was made of follows
+ *                 as content
+ *
+ * call_begin and call_args are there to be shown and may turn out wrong; each
+ * call_begin is followed by call or call_dropped of its index, and a client
+ * that knows these two alone misses nothing. An answer with a call ends with
+ * finish_reason "tool_calls". id is a function of the request and the index.
+ * Sent back in a message's tool_calls with the same name and arguments (keys in
+ * any order), it stands for the exact text that the model wrote, as long as the
+ * daemon remembers it.
+ *
+ * Without tools in the request no tag of a call means anything.
  *
  * state is "loading", "ready", "draining", "failed" or "stopped".
  *
@@ -344,6 +381,7 @@
 #define WIRE_MAX_VALUES (1u << 20) /* msgpack-c takes 24 bytes for each */
 #define WIRE_MAX_STOPS 16
 #define WIRE_MAX_STOP_BYTES 256
+#define WIRE_MAX_STOP_IDS 64
 #define WIRE_MAX_LOGPROBS 20
 #define WIRE_MAX_DRAFTS 3
 #define WIRE_MAX_SESSION 64
@@ -528,6 +566,11 @@ struct wire_request {
     bool wait;           /* false: busy instead of queueing while not ready */
     struct wire_str stop[WIRE_MAX_STOPS];
     size_t n_stops;
+    int32_t *stop_ids;
+    size_t n_stop_ids;
+    int64_t min_tokens;
+    int64_t max_reasoning_tokens; /* -1: no limit */
+    bool ignore_eos, include_stop, want_bytes;
     struct wire_str session;
     bool append;
     struct wire_str tenant;
@@ -593,8 +636,17 @@ struct wire_logprob {
     const float *top_logprob;
     const struct wire_str *top_bytes; /* NULL: not sent */
 };
+/* Of a tool call: the key that the map goes under, and what is in it. */
+struct wire_call {
+    const char *key; /* call, call_begin, call_args, call_dropped */
+    int index;
+    const char *id; /* NULL: not sent, with the name */
+    struct wire_str name;
+    struct wire_str text; /* arguments, whole or the next piece; p NULL: none */
+};
 struct wire_delta {
-    const char *kind; /* content, reasoning, tool_call */
+    const char *kind;             /* content, reasoning, tool_call */
+    const struct wire_call *call; /* NULL: none */
     const char *text;
     size_t n;
     bool bytes; /* goes out as bin */

@@ -466,13 +466,34 @@ static void put_logprob(struct wire_map *list, const struct wire_logprob *p)
     wire_map_close(&m);
 }
 
+static void put_call(struct wire_map *m, const struct wire_call *c)
+{
+    bool piece = strcmp(c->key, "call_args") == 0;
+    struct wire_map call;
+
+    wire_map_open(m, c->key, &call);
+    wire_map_uint(&call, "index", (uint64_t)c->index);
+    if (c->id != NULL) {
+        wire_map_str(&call, "id", c->id);
+        wire_map_strn(&call, "name", c->name.p, c->name.n);
+    }
+    if (c->text.p != NULL) {
+        wire_map_strn(&call, piece ? "text" : "arguments", c->text.p,
+                      c->text.n);
+    }
+    wire_map_close(&call);
+}
+
 int wire_put_delta(struct wire_buf *b, uint64_t id, const struct wire_delta *d)
 {
     struct wire_map m, list;
 
     wire_map_begin_event(&m, b, id, "delta");
     wire_map_str(&m, "kind", d->kind);
-    if (d->bytes) {
+    if (d->call != NULL) {
+        put_call(&m, d->call);
+    }
+    if (d->bytes && d->text != NULL) {
         wire_map_bin(&m, "text", d->text, d->n);
     } else if (d->text != NULL) {
         wire_map_strn(&m, "text", d->text, d->n);

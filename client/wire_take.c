@@ -261,6 +261,9 @@ static int take_int_list(struct wire_decode *d, const msgpack_object *o)
         return wire_wrong_type(d);
     }
     uint32_t n = o->via.array.size;
+    if (d->row->max_items > 0 && n > d->row->max_items) {
+        return wire_refuse(d, "must have at most %zu items", d->row->max_items);
+    }
     int32_t *list = malloc((n > 0 ? n : 1) * sizeof(*list));
     if (list == NULL) {
         return no_memory(d);

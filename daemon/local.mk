@@ -32,19 +32,24 @@ daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
 	daemon/text/charset.c daemon/text/charset.h \
+	daemon/text/call.c daemon/text/call.h \
 	daemon/text/chat.c daemon/text/chat.h \
 	daemon/text/content.c daemon/text/content.h \
+	daemon/text/choice.c daemon/text/choice.h \
+	daemon/text/coerce.c daemon/text/coerce.h \
 	daemon/text/detok.c daemon/text/detok.h \
 	daemon/text/format.c daemon/text/format.h \
 	daemon/text/gram.c daemon/text/gram.h \
 	daemon/text/jsongram.c daemon/text/jsongram.h \
 	daemon/text/machine.c daemon/text/machine.h \
 	daemon/text/mask.c daemon/text/mask.h \
+	daemon/text/grow.c daemon/text/grow.h \
 	daemon/text/parse.c daemon/text/parse.h \
 	daemon/text/pattern.c daemon/text/pattern.h \
 	daemon/text/pattern_parse.c daemon/text/pattern_priv.h \
 	daemon/text/prose.c daemon/text/prose.h \
 	daemon/text/pyjson.c daemon/text/pyjson.h \
+	daemon/text/pyvalue.c daemon/text/pyvalue.h \
 	daemon/text/reason.c daemon/text/reason.h \
 	daemon/text/regex.c daemon/text/regex.h \
 	daemon/text/scan.c daemon/text/scan.h \
@@ -58,6 +63,7 @@ daemon_libtext_a_SOURCES = \
 	daemon/text/tokfile.c daemon/text/tokfile.h \
 	daemon/text/toktrie.c daemon/text/toktrie.h \
 	daemon/text/tokvocab.c \
+	daemon/text/tools.c daemon/text/tools.h \
 	daemon/text/utf8.h \
 	daemon/text/vocab.c daemon/text/vocab.h \
 	daemon/text/why.h

@@ -50,10 +50,17 @@ TEST_DATA_FILES = \
 	tests/data/oracle/make_micro.py \
 	tests/data/oracle/make_tiny.py \
 	tests/data/oracle/mxfp4.py \
+	tests/data/oracle/parse_cases.py \
 	tests/data/oracle/rounded.py \
 	tests/data/oracle/step_ref.py \
+	tests/data/oracle/tool_calls.py \
 	tests/data/oracle/train_tiny.py \
 	tests/data/schemas.jsonl \
+	tests/data/parse/calls.json \
+	tests/data/parse/no-tools.json \
+	tests/data/parse/random.json \
+	tests/data/parse/reasoning.json \
+	tests/data/parse/values.json \
 	tests/data/real-tokenizer/cases.tsv \
 	tests/data/real-tokenizer/random.tsv \
 	tests/data/real-tokenizer/tokenizer.json.xz \

@@ -73,6 +73,30 @@ static void fill_logprob(struct wire_logprob *to, const struct event_logprob *l,
     to->top_bytes = top;
 }
 
+static const char *const calls[] = {
+    [EVENT_CALL_BEGIN] = "call_begin",
+    [EVENT_CALL_GROW] = "call_args",
+    [EVENT_CALL_WHOLE] = "call",
+    [EVENT_CALL_DROPPED] = "call_dropped",
+};
+
+static void put_call(struct wire_buf *b, const struct event *e, uint64_t id)
+{
+    const struct wire_call call = {
+        .key = calls[e->call],
+        .index = e->call_index,
+        .id = e->call_id[0] != '\0' ? e->call_id : NULL,
+        .name = {e->call_name.p, e->call_name.n},
+        .text = {e->text.p, e->text.n},
+    };
+    const struct wire_delta d = {
+        .kind = kinds[e->kind],
+        .call = &call,
+    };
+
+    (void)wire_put_delta(b, id, &d);
+}
+
 static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
 {
     struct wire_delta d = {
@@ -156,7 +180,11 @@ void reply_event(struct wire_buf *b, const struct event *e, struct flight *f)
         (void)wire_put_progress(b, f->request, e->done, e->total, e->cached);
         break;
     case EVENT_DELTA:
-        put_delta(b, e, f->request);
+        if (e->kind == EVENT_TOOL_CALL) {
+            put_call(b, e, f->request);
+        } else {
+            put_delta(b, e, f->request);
+        }
         break;
     case EVENT_PART:
         put_part(b, e, f);

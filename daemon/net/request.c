@@ -26,6 +26,7 @@
 #include "daemon/sched/job.h"
 
 _Static_assert(JOB_MAX_STOPS >= WIRE_MAX_STOPS, "stops");
+_Static_assert(JOB_MAX_STOP_IDS >= WIRE_MAX_STOP_IDS, "stop ids");
 _Static_assert(JOB_MAX_TENANT >= WIRE_MAX_TENANT, "tenant");
 _Static_assert(JOB_MAX_SESSION >= WIRE_MAX_SESSION, "session");
 
@@ -125,6 +126,15 @@ static int copy_texts(struct job *j, const struct wire_request *r)
         }
         bad |= j->ids == NULL;
     }
+    if (r->n_stop_ids > 0) {
+        j->stop_ids = malloc(r->n_stop_ids * sizeof(j->stop_ids[0]));
+        if (j->stop_ids != NULL) {
+            memcpy(j->stop_ids, r->stop_ids,
+                   r->n_stop_ids * sizeof(j->stop_ids[0]));
+            j->n_stop_ids = (int)r->n_stop_ids;
+        }
+        bad |= j->stop_ids == NULL;
+    }
     return bad;
 }
 
@@ -146,6 +156,11 @@ static void copy_numbers(struct job *j, const struct wire_request *r)
     j->seed_given = wire_has(r, WIRE_K_SEED);
     j->seed = r->seed;
     j->max_tokens = (int)r->max_tokens;
+    j->min_tokens = (int)r->min_tokens;
+    j->max_reasoning = (int)r->max_reasoning_tokens;
+    j->ignore_eos = r->ignore_eos;
+    j->include_stop = r->include_stop;
+    j->want_bytes = r->want_bytes;
     j->logprobs = (int)r->logprobs;
     j->drafts = (int)r->drafts;
     j->priority = (int)r->priority;

@@ -12,6 +12,7 @@
 #include "daemon/sched/admit.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,13 +25,22 @@ static struct event *too_long(const struct job *j, int limit)
                        limit);
 }
 
-static struct event *too_many_drafts(const struct job *j, int limit)
-{
-    struct event *e = event_error(
-        j, "bad_request",
-        "drafts may be %d at most: the model has %d MTP layers", limit, limit);
+static struct event *refused_key(const struct job *j, const char *code,
+                                 const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
-    (void)snprintf(e->detail, sizeof(e->detail), "drafts");
+static struct event *refused_key(const struct job *j, const char *code,
+                                 const char *key, const char *fmt, ...)
+{
+    char why[200];
+    struct event *e;
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    e = event_error(j, code, "%s", why);
+    (void)snprintf(e->detail, sizeof(e->detail), "%s", key);
     return e;
 }
 
@@ -54,7 +64,10 @@ static struct event *check(const struct job *j, const struct admit_conf *c)
         return too_long(j, limit);
     }
     if (j->drafts > c->max_drafts) {
-        return too_many_drafts(j, c->max_drafts);
+        return refused_key(j, "bad_request", "drafts",
+                           "drafts may be %d at most: the model has %d MTP "
+                           "layers",
+                           c->max_drafts, c->max_drafts);
     }
     for (int i = 0; i < j->n_ids; i++) {
         if (j->ids[i] < 0 || j->ids[i] >= c->vocab) {
@@ -63,6 +76,18 @@ static struct event *check(const struct job *j, const struct admit_conf *c)
                                "0 to %d",
                                i, (int)j->ids[i], c->vocab - 1);
         }
+    }
+    for (int i = 0; i < j->n_stop_ids; i++) {
+        if (j->stop_ids[i] < 0 || j->stop_ids[i] >= c->vocab) {
+            return refused_key(j, "bad_request", "stop_ids",
+                               "stop_ids: the model knows 0 to %d",
+                               c->vocab - 1);
+        }
+    }
+    if (j->max_reasoning >= 0 && c->think_end < 0) {
+        return refused_key(j, "unsupported", "max_reasoning_tokens",
+                           "the tokenizer has no token </think> to end "
+                           "reasoning with");
     }
     return NULL;
 }
@@ -74,6 +99,8 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
         .tokenizer = c->tokenizer,
         .stop_ids = c->stop_ids,
         .n_stop_ids = c->n_stop_ids,
+        .think_end = c->think_end,
+        .tool_call = c->tool_call,
         .max_tokens = answer_limit(j, c),
     };
     struct event *e = check(j, c);
@@ -115,6 +142,7 @@ void task_destroy(struct task *t)
     if (t == NULL) {
         return;
     }
+    free(t->mask);
     deliver_destroy(t->deliver);
     session_destroy(t->session);
     job_destroy(t->job);

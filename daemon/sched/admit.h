@@ -39,6 +39,7 @@ struct task {
     bool spoilt; /* its numbers were not finite: nothing of it is kept */
     int n_draft; /* drafts that the next step may verify */
     int32_t draft[MODEL_MAX_DRAFTS];
+    uint32_t *mask; /* of a step's rows; NULL until one is needed */
     int drafts, drafted, accepted, accepted_at[MODEL_MAX_DRAFTS];
     uint64_t started_us, first_us; /* 0: not yet */
     uint64_t last_us;              /* of the last tokens */
@@ -52,6 +53,7 @@ struct admit_conf {
     const struct tokenizer *tokenizer;
     const int32_t *stop_ids;
     int n_stop_ids;
+    int32_t think_end, tool_call; /* ids of </think>, <tool_call>; -1: none */
     int max_prompt_tokens;
     int vocab;
     int max_drafts; /* MTP layers that the model has */

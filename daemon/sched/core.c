@@ -108,6 +108,8 @@ int core_create(struct core **ret, const struct core_conf *conf)
     c->conf = *conf;
     c->info = model_info(conf->model);
     collect_stop_ids(c);
+    c->think_end = tokenizer_id(conf->tokenizer, "</think>");
+    c->tool_call = tokenizer_id(conf->tokenizer, "<tool_call>");
     r = create_pool(c);
     r = r < 0 ? r : create_prefix(c);
     if (r < 0) {
@@ -349,6 +351,8 @@ void core_add(struct core *c, struct job *j)
         .tokenizer = c->conf.tokenizer,
         .stop_ids = c->stop_ids,
         .n_stop_ids = c->n_stop_ids,
+        .think_end = c->think_end,
+        .tool_call = c->tool_call,
         .max_prompt_tokens = c->conf.max_prompt_tokens,
         .vocab = c->info->vocab,
         .max_drafts = c->info->n_mtp,

@@ -27,6 +27,7 @@ struct core {
     void *aux;          /* scratch for one checkpoint's vectors */
     int32_t stop_ids[CORE_MAX_STOP_IDS];
     int n_stop_ids;
+    int32_t think_end, tool_call; /* -1: the tokenizer has none */
 
     struct task **task; /* [max_live] in order of arrival */
     int n_tasks;

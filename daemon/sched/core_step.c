@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/die.h"
@@ -32,16 +33,51 @@ int core_draft_depth(const struct core *c, const struct job *j)
     return j->drafts;
 }
 
-/* Drafts that the answer has no room for are not verified. */
+/* Drafts that the answer has no room for, or that may not be drawn, are not
+ * verified. */
 static void look_at_drafts(struct core *c, struct task *t)
 {
+    uint8_t limits[MODEL_MAX_DRAFTS + 1];
     int room = deliver_left(t->deliver) - 1;
     int n = 0;
 
     if (t->seq >= 0 && t->session->n_ids - t->session->committed == 1) {
         n = model_drafts(c->conf.model, t->seq, t->draft);
     }
-    t->n_draft = n < room ? n : room;
+    n = n < room ? n : room;
+    t->n_draft = n;
+    if (n > 0 && deliver_limits(t->deliver, t->draft, n, limits)) {
+        for (int i = n - 1; i >= 0; i--) {
+            if (!deliver_allows(t->deliver, limits[i], t->draft[i])) {
+                t->n_draft = i;
+            }
+        }
+    }
+}
+
+/* The masks of the rows that draw; *ret NULL: none is needed. */
+static int make_masks(struct core *c, struct task *t, int n_draft,
+                      const uint32_t **ret)
+{
+    size_t n_words = ((size_t)c->info->vocab + 31) / 32;
+    uint8_t limits[MODEL_MAX_DRAFTS + 1];
+
+    *ret = NULL;
+    if (!deliver_limits(t->deliver, t->draft, n_draft, limits)) {
+        return 0;
+    }
+    if (t->mask == NULL) {
+        t->mask = malloc((MODEL_MAX_DRAFTS + 1) * n_words * sizeof(*t->mask));
+    }
+    if (t->mask == NULL) {
+        return -ENOMEM;
+    }
+    for (int i = 0; i <= n_draft; i++) {
+        deliver_mask(t->deliver, limits[i], t->mask + (size_t)i * n_words,
+                     (int)n_words);
+    }
+    *ret = t->mask;
+    return 0;
 }
 
 static void describe(struct core *c, struct task *t, struct batch_req *q)
@@ -180,6 +216,7 @@ static void begin(struct core *c, const struct batch_pick *p)
     struct task *t = c->task[p->req];
     struct session *s = t->session;
     int upto = s->committed + p->n_rows + p->n_draft, r;
+    const uint32_t *mask = NULL;
 
     if (t->ended) {
         return;
@@ -187,11 +224,15 @@ static void begin(struct core *c, const struct batch_pick *p)
     core_make_room(c, s, upto);
     r = session_reserve(s, upto, copy_page, c);
     BUG_ON(r == -ENOSPC);
+    if (r == 0 && s->committed + p->n_rows == s->n_ids) {
+        r = make_masks(c, t, p->n_draft, &mask);
+    }
     if (r < 0) {
         core_fail(c, t, "no_memory", "not enough memory for this request");
         return;
     }
     fill_span(c, t, p, &c->span[c->n_spans]);
+    c->span[c->n_spans].mask = mask;
     share_charge(c->shares, t->owner, p->n_rows + p->n_draft);
     t->last_step = c->counts.steps;
     t->in_step = true;

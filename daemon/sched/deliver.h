@@ -19,13 +19,20 @@
 #include "daemon/sched/job.h"
 #include "daemon/text/tokenizer.h"
 
+/* Of the model and of the request together. */
+#define DELIVER_MAX_STOP_IDS (16 + JOB_MAX_STOP_IDS)
+/* Bytes of the drafts of a step that are looked at for the end of reasoning:
+ * the longest token of a real vocabulary has 128. */
+#define DELIVER_AHEAD_BYTES 1024
+
 struct deliver;
 
 struct deliver_conf {
     const struct tokenizer *tokenizer;
-    const int32_t *stop_ids; /* end an answer; lives as long as we do */
+    const int32_t *stop_ids; /* of the model; end an answer; copied */
     int n_stop_ids;
-    int max_tokens; /* that this request may draw, >= 1 */
+    int32_t think_end, tool_call; /* ids of </think>, <tool_call>; -1: none */
+    int max_tokens;               /* that this request may draw, >= 1 */
 };
 
 /* Takes an event over. */
@@ -44,6 +51,22 @@ int deliver_tokens(struct deliver *d, const struct model_token *t, int n,
 bool deliver_ended(const struct deliver *d, enum event_finish *ret);
 /* Cut short (cancel, timeout): text that was withheld comes out. */
 int deliver_cut(struct deliver *d, deliver_emit emit, void *ctx);
+
+/* What the request forbids a row to draw. */
+enum {
+    DELIVER_NO_STOP = 1,      /* min_tokens are not there yet */
+    DELIVER_NO_CALL = 2,      /* tool_choice none */
+    DELIVER_END_REASONING = 4 /* nothing but </think>: the budget is spent */
+};
+/* Fills in the limits of the rows after the first 0, 1, .. n drafts: what a row
+ * may draw depends on the tokens before it alone, whatever the steps. True
+ * where there is any. */
+bool deliver_limits(const struct deliver *d, const int32_t *draft, int n,
+                    uint8_t ret[MODEL_MAX_DRAFTS + 1]);
+bool deliver_allows(const struct deliver *d, uint8_t limits, int32_t id);
+/* The same as a line of struct model_span's mask. */
+void deliver_mask(const struct deliver *d, uint8_t limits, uint32_t *words,
+                  int n_words);
 
 int deliver_drawn(const struct deliver *d); /* tokens of the answer so far */
 int deliver_left(const struct deliver *d);  /* tokens it may still have */

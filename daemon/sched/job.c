@@ -31,6 +31,7 @@ struct job *job_create(enum job_kind kind)
     j->repetition = 1;
     j->logprobs = -1;
     j->drafts = -1;
+    j->max_reasoning = -1;
     return j;
 }
 
@@ -42,8 +43,10 @@ void job_destroy(struct job *j)
     free(j->messages.p);
     free(j->tools.p);
     free(j->tool_choice.p);
+    free(j->choice_name.p);
     free(j->prompt.p);
     free(j->ids);
+    free(j->stop_ids);
     for (int i = 0; i < j->n_stops; i++) {
         free(j->stop[i].p);
     }
@@ -80,6 +83,7 @@ void event_destroy(struct event *e)
         return;
     }
     free(e->text.p);
+    free(e->call_name.p);
     free(e->ids);
     free(e->logprobs);
     free(e);

@@ -17,6 +17,8 @@
 #define JOB_MAX_STOPS 16
 #define JOB_MAX_TENANT 64
 #define JOB_MAX_SESSION 64
+#define JOB_MAX_STOP_IDS 64
+#define JOB_CALL_ID 29 /* as text/parse.h has them */
 
 enum job_kind {
     JOB_GENERATE,   /* messages or prompt -> tokens */
@@ -24,6 +26,14 @@ enum job_kind {
     JOB_DETOKENIZE, /* ids -> bytes; likewise */
     JOB_RENDER,     /* messages -> prompt text or ids; likewise */
     JOB_N_KINDS
+};
+
+/* What the model may do about its tools. */
+enum job_choice {
+    JOB_CHOICE_AUTO,
+    JOB_CHOICE_NONE,     /* it sees them and calls none */
+    JOB_CHOICE_REQUIRED, /* it calls one at least */
+    JOB_CHOICE_NAMED     /* this one: choice_name */
 };
 
 /* Bytes with a length; NUL may occur inside. p NULL: absent. */
@@ -47,6 +57,9 @@ struct job {
     struct job_text messages;    /* JSON, order of keys kept */
     struct job_text tools;       /* JSON list or absent */
     struct job_text tool_choice; /* JSON or absent */
+    enum job_choice choice;      /* of tool_choice, by the preparation thread */
+    struct job_text choice_name; /* of a named one */
+    bool has_tools;              /* likewise: the list is not empty */
     struct job_text prompt;      /* raw bytes */
     int32_t *ids; /* filled by the preparation thread, BOS first */
     int n_ids;
@@ -72,6 +85,13 @@ struct job {
     uint64_t timeout_ms; /* 0 none */
     int n_stops;
     struct job_text stop[JOB_MAX_STOPS];
+    bool include_stop; /* a stop string is part of the answer */
+    int32_t *stop_ids; /* end it, beside those of the model */
+    int n_stop_ids;
+    bool ignore_eos;   /* those of the model do not */
+    int min_tokens;    /* nothing ends it before so many */
+    int max_reasoning; /* tokens, then </think> is drawn; -1: no limit */
+    bool want_bytes;   /* text as exact bytes */
     char session[JOB_MAX_SESSION + 1];
     bool append;
 };
@@ -94,6 +114,15 @@ enum event_type {
 };
 
 enum event_kind { EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL_CALL };
+
+/* What a delta of kind tool_call tells of a call. The first two are
+ * provisional. */
+enum event_call {
+    EVENT_CALL_BEGIN,  /* id, name */
+    EVENT_CALL_GROW,   /* text: a piece of the arguments */
+    EVENT_CALL_WHOLE,  /* id, name, text: the arguments */
+    EVENT_CALL_DROPPED /* there is none: what it was made of is content */
+};
 
 enum event_finish {
     FINISH_STOP,
@@ -142,7 +171,11 @@ struct event {
     /* delta, part: text and ids */
     enum event_kind kind;
     struct job_text text;
-    bool text_is_bytes; /* not UTF-8 by promise: goes out as bin */
+    bool text_is_bytes;   /* not UTF-8 by promise: goes out as bin */
+    enum event_call call; /* of kind tool_call; text is not the answer's then */
+    int call_index;
+    char call_id[JOB_CALL_ID + 1];
+    struct job_text call_name;
     int32_t *ids;
     int n_ids;
     struct event_logprob *logprobs;

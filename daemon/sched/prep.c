@@ -28,6 +28,7 @@
 #include "daemon/base/die.h"
 #include "daemon/base/mbox.h"
 #include "daemon/text/chat.h"
+#include "daemon/text/choice.h"
 
 struct prep {
     struct prep_conf conf;
@@ -173,12 +174,44 @@ static int encode_prompt(const struct tokenizer *t, const struct job_text *text,
     return 0;
 }
 
+/* What the request says of its tools. True, or it has been answered. */
+static bool read_choice(const struct prep_env *env, struct job *j)
+{
+    static const enum job_choice kinds[] = {
+        [CHOICE_AUTO] = JOB_CHOICE_AUTO,
+        [CHOICE_NONE] = JOB_CHOICE_NONE,
+        [CHOICE_REQUIRED] = JOB_CHOICE_REQUIRED,
+        [CHOICE_NAMED] = JOB_CHOICE_NAMED,
+    };
+    char why[256] = "";
+    struct choice c;
+    int r = choice_read(j->tool_choice.p, j->tool_choice.n, j->tools.p,
+                        j->tools.n, &c, why, sizeof(why));
+
+    if (r < 0) {
+        fail_errno(env, j, r, why);
+        return false;
+    }
+    j->choice = kinds[c.kind];
+    j->choice_name = (struct job_text){c.name, c.n_name};
+    j->has_tools = c.has_tools;
+    if (j->choice == JOB_CHOICE_REQUIRED || j->choice == JOB_CHOICE_NAMED) {
+        fail(env, j, "unsupported",
+             "tool_choice: only auto and none are served by this version");
+        return false;
+    }
+    return true;
+}
+
 static bool do_generate(const struct prep_env *env, struct job *j)
 {
     char why[256] = "";
     char message[128];
     int r;
 
+    if (j->chat && !read_choice(env, j)) {
+        return false;
+    }
     if (j->chat) {
         struct chat_prompt p = {0};
 

@@ -6,10 +6,10 @@
  * only says who feeds whom:
  *
  *     parse_feed -> reason_feed -> after_reason -> scan_feed -> after_stops
+ *                -> tools_feed -> the caller
  *
- * A further stage (tool calls) goes between after_stops and the caller: it gets
- * content, and emits PARSE_CONTENT and PARSE_TOOL_CALL. One thread at a time;
- * the caller's emit is only kept for the length of a feed.
+ * One thread at a time; the caller's emit is only kept for the length of a
+ * feed.
  */
 #include "daemon/text/parse.h"
 
@@ -18,15 +18,18 @@
 
 #include "daemon/text/reason.h"
 #include "daemon/text/scan.h"
+#include "daemon/text/tools.h"
 
 _Static_assert(PARSE_MAX_STOPS <= SCAN_MAX_NEEDLES, "stops fit a scan");
 
 struct parse {
-    bool raw;
+    bool raw, include_stop;
+    bool has_tools;
     bool stopped;
     struct reason reason; /* unused when raw */
     struct scan stops;
-    parse_emit emit; /* of the feed that is running */
+    struct tools tools; /* unused without has_tools */
+    parse_emit emit;    /* of the feed that is running */
     void *ctx;
 };
 
@@ -43,9 +46,14 @@ int parse_create(struct parse **ret, const struct parse_args *a)
         return -ENOMEM;
     }
     p->raw = a->raw;
+    p->include_stop = a->include_stop;
+    p->has_tools = !a->raw && a->tools != NULL;
     r = scan_init(&p->stops, a->n_stops, a->stop, a->stop_len);
     if (r == 0 && !p->raw) {
         r = reason_init(&p->reason, a->reasoning);
+    }
+    if (r == 0 && p->has_tools) {
+        r = tools_init(&p->tools, a->tools, a->n_tools, a->salt);
     }
     if (r < 0) {
         parse_destroy(p);
@@ -62,14 +70,24 @@ void parse_destroy(struct parse *p)
     }
     scan_finish(&p->stops);
     reason_finish(&p->reason);
+    tools_finish(&p->tools);
     free(p);
 }
 
 static int after_stops(void *ctx, const char *text, size_t n)
 {
-    const struct parse *p = ctx;
+    struct parse *p = ctx;
+    const struct parse_piece piece = {
+        .kind = PARSE_CONTENT, .text = text, .n = n};
 
-    return p->emit(p->ctx, PARSE_CONTENT, text, n);
+    return p->has_tools ? tools_feed(&p->tools, text, n, p->emit, p->ctx)
+                        : p->emit(p->ctx, &piece);
+}
+
+/* No content comes any more. */
+static int end_content(struct parse *p)
+{
+    return p->has_tools ? tools_flush(&p->tools, p->emit, p->ctx) : 0;
 }
 
 /* Content or raw text. 1: a stop string was met. */
@@ -79,19 +97,25 @@ static int feed_stops(struct parse *p, const char *text, size_t n)
     int found;
     int r = scan_feed(&p->stops, text, n, after_stops, p, &used, &found);
 
-    if (r == 0 && found >= 0) {
-        p->stopped = true;
-        return 1;
+    if (r != 0 || found < 0) {
+        return r;
     }
-    return r;
+    p->stopped = true;
+    if (p->include_stop) {
+        r = after_stops(p, p->stops.needle[found].text,
+                        p->stops.needle[found].n);
+    }
+    r = r != 0 ? r : end_content(p);
+    return r != 0 ? r : 1;
 }
 
 static int after_reason(void *ctx, bool reasoning, const char *text, size_t n)
 {
     struct parse *p = ctx;
+    const struct parse_piece piece = {
+        .kind = PARSE_REASONING, .text = text, .n = n};
 
-    return reasoning ? p->emit(p->ctx, PARSE_REASONING, text, n)
-                     : feed_stops(p, text, n);
+    return reasoning ? p->emit(p->ctx, &piece) : feed_stops(p, text, n);
 }
 
 int parse_feed(struct parse *p, const char *text, size_t n, parse_emit emit,
@@ -125,10 +149,43 @@ int parse_flush(struct parse *p, parse_emit emit, void *ctx)
     }
     held = scan_held(&p->stops, &n);
     scan_restart(&p->stops, p->stops.active);
-    return n != 0 ? after_stops(p, held, n) : 0;
+    r = n != 0 ? after_stops(p, held, n) : 0;
+    return r != 0 ? r : end_content(p);
 }
 
 bool parse_in_reasoning(const struct parse *p)
 {
     return !p->raw && reason_inside(&p->reason);
+}
+
+static int ignore(void *ctx, bool reasoning, const char *text, size_t n)
+{
+    (void)ctx;
+    (void)reasoning;
+    (void)text;
+    (void)n;
+    return 0;
+}
+
+bool parse_would_reason(const struct parse *p, const char *text, size_t n)
+{
+    /* The state is numbers; the strings looked for are shared. */
+    struct reason ahead = p->reason;
+
+    if (p->raw) {
+        return false;
+    }
+    (void)reason_feed(&ahead, text, n, ignore, NULL);
+    return reason_inside(&ahead);
+}
+
+void parse_stops(struct parse *p, bool on)
+{
+    scan_restart(&p->stops,
+                 on ? (uint32_t)((UINT64_C(1) << p->stops.n_needles) - 1) : 0);
+}
+
+int parse_calls(const struct parse *p)
+{
+    return p->has_tools ? p->tools.n_calls : 0;
 }

@@ -118,7 +118,7 @@ void pyjson_float(double x, char *buf)
     *p = '\0';
 }
 
-static void dump_string(const char *text, size_t n, struct str *out)
+void pyjson_string(const char *text, size_t n, struct str *out)
 {
     size_t from = 0;
     char escape[8];
@@ -176,7 +176,7 @@ static int dump(const json_t *v, int depth, struct str *out)
         json_object_foreach((json_t *)v, key, item)
         {
             str_puts(out, between);
-            dump_string(key, strlen(key), out);
+            pyjson_string(key, strlen(key), out);
             str_puts(out, ": ");
             r = dump(item, depth + 1, out);
             if (r < 0) {
@@ -200,7 +200,7 @@ static int dump(const json_t *v, int depth, struct str *out)
         str_putc(out, ']');
         break;
     case JSON_STRING:
-        dump_string(json_string_value(v), json_string_length(v), out);
+        pyjson_string(json_string_value(v), json_string_length(v), out);
         break;
     case JSON_INTEGER:
     case JSON_REAL:

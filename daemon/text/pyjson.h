@@ -27,6 +27,8 @@ int pyjson_dump(const json_t *v, struct str *out);
 /* str(v) where v is no list or object: True, None, 1.0, strings as they are;
  * lists and objects as pyjson_dump() has them. */
 int pyjson_str(const json_t *v, struct str *out);
+/* A string in quotes, as json.dumps(ensure_ascii=False) has it. */
+void pyjson_string(const char *text, size_t n, struct str *out);
 /* repr() of a finite float; buf has PYJSON_FLOAT bytes. */
 void pyjson_float(double x, char *buf);
 

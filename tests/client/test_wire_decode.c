@@ -510,17 +510,14 @@ static void test_later_is_unsupported_and_named(void **state)
         }
     }
     refused("{\"op\": \"generate\", \"id\": 1, \"messages\": [], "
-            "\"tool_choice\": \"auto\"}",
-            WIRE_E_UNSUPPORTED, "tool_choice");
-    refused("{\"op\": \"generate\", \"id\": 1, \"messages\": [], "
             "\"session\": \"a.b\", \"append\": true}",
             WIRE_E_UNSUPPORTED, "session");
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"response_format\": {\"type\": \"json\"}}",
             WIRE_E_UNSUPPORTED, "response_format");
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
-            "\"ignore_eos\": true, \"min_tokens\": 4}",
-            WIRE_E_UNSUPPORTED, "min_tokens");
+            "\"prompt_logprobs\": 2}",
+            WIRE_E_UNSUPPORTED, "prompt_logprobs");
     /* A mistake is a mistake first. */
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"ignore_eos\": 1}",

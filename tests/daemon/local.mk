@@ -52,6 +52,10 @@ tests_daemon_test_text_memory_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 tests_daemon_test_text_memory_LDFLAGS = $(AM_LDFLAGS) \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
 
+check_PROGRAMS += tests/daemon/test_tools
+tests_daemon_test_tools_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_tools_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
 check_PROGRAMS += tests/daemon/test_tokenizer
 tests_daemon_test_tokenizer_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 TEST_THREADS += tests/daemon/test_tokenizer

@@ -21,21 +21,24 @@ struct answer {
     bool stopped;
 };
 
-static int collect(void *ctx, enum parse_kind kind, const char *text, size_t n)
+static void append(struct answer *a, bool reasoning, const char *text, size_t n)
 {
-    struct answer *a = ctx;
-
-    assert_true(n > 0);
-    if (kind == PARSE_REASONING) {
+    if (reasoning) {
         assert_true(a->n_reasoning + n <= MAX_TEXT);
         memcpy(a->reasoning + a->n_reasoning, text, n);
         a->n_reasoning += n;
     } else {
-        assert_int_equal(kind, PARSE_CONTENT);
         assert_true(a->n_content + n <= MAX_TEXT);
         memcpy(a->content + a->n_content, text, n);
         a->n_content += n;
     }
+}
+
+static int collect(void *ctx, const struct parse_piece *p)
+{
+    assert_true(p->n > 0);
+    assert_true(p->kind == PARSE_REASONING || p->kind == PARSE_CONTENT);
+    append(ctx, p->kind == PARSE_REASONING, p->text, p->n);
     return 0;
 }
 
@@ -52,8 +55,7 @@ static void put(struct answer *a, bool reasoning, const char *p,
                 const char *end)
 {
     if (p < end) {
-        collect(a, reasoning ? PARSE_REASONING : PARSE_CONTENT, p,
-                (size_t)(end - p));
+        append(a, reasoning, p, (size_t)(end - p));
     }
 }
 
@@ -521,13 +523,11 @@ static void test_random_texts_follow_the_rules(void **state)
 
 /* ---- calls and cost --------------------------------------------------- */
 
-static int refuse(void *ctx, enum parse_kind kind, const char *text, size_t n)
+static int refuse(void *ctx, const struct parse_piece *p)
 {
     int *count = ctx;
 
-    (void)kind;
-    (void)text;
-    (void)n;
+    (void)p;
     ++*count;
     return -EPIPE;
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "daemon/text/chat.h"
+#include "daemon/text/choice.h"
 #include "daemon/text/parse.h"
 #include "tests/daemon/text.h"
 
@@ -162,12 +163,10 @@ static void test_chat(void **state)
     exhaust(op_chat);
 }
 
-static int swallow(void *ctx, enum parse_kind kind, const char *text, size_t n)
+static int swallow(void *ctx, const struct parse_piece *p)
 {
     (void)ctx;
-    (void)kind;
-    (void)text;
-    (void)n;
+    (void)p;
     return 0;
 }
 
@@ -200,6 +199,69 @@ static void test_parse(void **state)
     exhaust(op_parse);
 }
 
+/* Calls of every kind, whole and left open. */
+static int op_tools(void)
+{
+    static const char tools[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":"
+        "{\"properties\":{\"o\":{\"type\":\"object\"},\"i\":{\"type\":"
+        "\"integer\"},\"n\":{\"type\":\"number\"},\"s\":{\"type\":"
+        "\"string\"},\"x\":{\"type\":[]}}}}}]";
+    static const char text[] =
+        "a<tool_call>\n<function=f>\n<parameter=o>{\"a\":[1,{\"b\":\"c\"}],"
+        "\"a\":2}</parameter><parameter=o>{'a': (1, 'x'), 2: {3}}</parameter>"
+        "<parameter=i>True</parameter><parameter=n>2.5</parameter>"
+        "<parameter=s>text</parameter><parameter=x>(1), 'a' 'b'</parameter>"
+        "</function>\n</tool_call> \n<tool_call>none</tool_call>"
+        "<function=f><parameter=s>x<parameter=i>3</function> </tool_call>b"
+        "<tool_call><function=f></function><function=f></function>";
+    const struct parse_args a = {
+        .tools = tools,
+        .n_tools = sizeof(tools) - 1,
+    };
+    struct parse *p = NULL;
+    int r = parse_create(&p, &a);
+
+    for (size_t i = 0; r == 0 && i < sizeof(text) - 1; i += 7) {
+        size_t left = sizeof(text) - 1 - i;
+
+        r = parse_feed(p, text + i, left < 7 ? left : 7, swallow, NULL);
+    }
+    if (r == 0) {
+        r = parse_flush(p, swallow, NULL);
+    }
+    assert_true(r != 0 || parse_calls(p) == 4);
+    parse_destroy(p);
+    return r;
+}
+
+static void test_tools(void **state)
+{
+    (void)state;
+    exhaust(op_tools);
+}
+
+static int op_choice(void)
+{
+    static const char tools[] = "[{\"function\":{\"name\":\"f\"}}]";
+    static const char choice[] =
+        "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}";
+    struct choice c = {0};
+    char why[128];
+    int r = choice_read(choice, sizeof(choice) - 1, tools, sizeof(tools) - 1,
+                        &c, why, sizeof(why));
+
+    assert_true((r == 0) == (c.name != NULL));
+    free(c.name);
+    return r;
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    exhaust(op_choice);
+}
+
 static int setup(void **state)
 {
     char why[128];
@@ -225,10 +287,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_load),  cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_chat),  cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_tools), cmocka_unit_test(test_choice),
     };
 
     return test_main(tests, setup, teardown);

@@ -16,14 +16,14 @@ struct answer {
     int stopped;
 };
 
-static int collect(void *ctx, enum parse_kind kind, const char *text, size_t n)
+static int collect(void *ctx, const struct parse_piece *p)
 {
     struct answer *a = ctx;
-    int k = kind == PARSE_REASONING;
+    int k = p->kind == PARSE_REASONING;
 
-    FUZZ_CHECK(n > 0);
-    memcpy(a->text[k] + a->n[k], text, n);
-    a->n[k] += n;
+    FUZZ_CHECK(p->n > 0);
+    memcpy(a->text[k] + a->n[k], p->text, p->n);
+    a->n[k] += p->n;
     return 0;
 }
 
