@@ -24,5 +24,15 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_notify.sh \
 	tests/e2e/test_shards.sh \
 	tests/e2e/test_slow_client.sh \
+	tests/e2e/test_soak.sh \
 	tests/e2e/test_socket.sh \
 	tests/e2e/test_stop.sh
+
+# The long soak; test_soak.sh is the short one. SOAK_SEED repeats a run.
+SOAK_SECONDS = 600
+EXTRA_DIST += tests/e2e/soak.py
+soak: all
+	srcdir='$(abs_top_srcdir)' builddir='$(abs_top_builddir)' \
+	PYTHON3='$(PYTHON3)' MALLOC_PERTURB_=165 \
+	SOAK_SECONDS='$(SOAK_SECONDS)' bash $(srcdir)/tests/e2e/test_soak.sh
+.PHONY: soak
