@@ -20,6 +20,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_loading.sh \
 	tests/e2e/test_many.sh \
 	tests/e2e/test_metrics_http.sh \
+	tests/e2e/test_nan.sh \
 	tests/e2e/test_no_text.sh \
 	tests/e2e/test_notify.sh \
 	tests/e2e/test_shards.sh \
