@@ -163,6 +163,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/spec.h \
 	daemon/sched/ticket.c \
 	daemon/sched/ticket.h \
+	daemon/sched/turns.c \
+	daemon/sched/turns.h \
 	daemon/sched/times.h
 daemon_libsched_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(XXHASH_CFLAGS)
 

@@ -273,6 +273,10 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
         return;
     }
     (void)deliver_cut(t->deliver, core_send, c);
+    if (c->conf.turns != NULL && deliver_turn(t->deliver) != NULL) {
+        turns_add(c->conf.turns, t->job, c->conf.tokenizer,
+                  deliver_turn(t->deliver));
+    }
     e = event_create(EVENT_DONE, t->job);
     e->finish = why;
     e->seed = t->job->seed;

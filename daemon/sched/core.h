@@ -19,6 +19,7 @@
 #include "daemon/sched/job.h"
 #include "daemon/sched/ticket.h"
 #include "daemon/sched/times.h"
+#include "daemon/sched/turns.h"
 #include "daemon/text/tokenizer.h"
 
 /* A request that is queued or in prefill hears of it this often at most. */
@@ -30,8 +31,9 @@ struct core_conf {
     struct model *model;
     const struct tokenizer *tokenizer;
     struct tickets *tickets;
-    int max_live; /* tasks at once */
-    int max_seqs; /* of them running */
+    struct turns *turns; /* NULL: none are kept */
+    int max_live;        /* tasks at once */
+    int max_seqs;        /* of them running */
     int max_prompt_tokens;
     int max_queued_tokens; /* of one (uid, tenant), not yet started */
     int max_batched_tokens;

@@ -32,7 +32,10 @@ struct deliver {
     struct detok detok;
     struct detok grow; /* want_bytes: of a call's arguments as they come */
     struct parse *parse;
+    bool has_calls; /* there may be some: the turn is kept in mind */
+    struct turn_draft turn;
     int n_drawn, n_reasoning;
+    bool stopped; /* by a token of the model's or the request's */
     bool ended;
     enum event_finish finish;
     /* The delta being built; NULL when there is none. */
@@ -113,6 +116,7 @@ int deliver_create(struct deliver **ret, const struct job *j,
         a.tools = j->tools.p;
         a.n_tools = j->tools.n;
         salt(j, a.salt);
+        d->has_calls = true;
     }
     for (int i = 0; i < j->n_stops; i++) {
         stop[i] = j->stop[i].p;
@@ -134,6 +138,7 @@ void deliver_destroy(struct deliver *d)
         return;
     }
     parse_destroy(d->parse);
+    turn_draft_finish(&d->turn);
     event_destroy(d->delta);
     free(d);
 }
@@ -269,10 +274,33 @@ static int take_call(struct deliver *d, enum event_call what,
 
 _Static_assert(JOB_CALL_ID == PARSE_ID, "ids of calls");
 
+static void keep_in_mind(struct turn_draft *t, const struct parse_piece *p)
+{
+    switch (p->kind) {
+    case PARSE_CONTENT:
+        str_add(&t->content, p->text, p->n);
+        break;
+    case PARSE_REASONING:
+        str_add(&t->reasoning, p->text, p->n);
+        break;
+    case PARSE_CALL:
+        turn_draft_call(t, p->id, p->name, p->n_name, p->text, p->n);
+        break;
+    case PARSE_CALL_BEGIN:
+    case PARSE_CALL_GROW:
+    case PARSE_CALL_DROPPED:
+        break;
+    }
+}
+
 /* The parser's callback. A delta has one kind of text. */
 static int on_piece(void *ctx, const struct parse_piece *p)
 {
     struct deliver *d = ctx;
+
+    if (d->has_calls) {
+        keep_in_mind(&d->turn, p);
+    }
 
     switch (p->kind) {
     case PARSE_CONTENT:
@@ -432,6 +460,10 @@ static int one_token(struct deliver *d, const struct model_token *t)
         parse_stops(d->parse, true);
     }
     d->n_drawn++;
+    d->stopped = stop;
+    if (!stop && d->has_calls) {
+        str_add(&d->turn.ids, &t->id, sizeof(t->id));
+    }
     if (!stop) {
         bytes = tokenizer_bytes(d->conf.tokenizer, t->id, &n);
         r = bytes == NULL || n == 0 ? 0 : feed_bytes(d, bytes, n);
@@ -519,6 +551,11 @@ void deliver_usage(const struct deliver *d, struct event_usage *ret)
 {
     ret->completion_tokens = d->n_drawn;
     ret->reasoning_tokens = d->n_reasoning;
+}
+
+const struct turn_draft *deliver_turn(const struct deliver *d)
+{
+    return d->stopped && d->turn.n_calls > 0 ? &d->turn : NULL;
 }
 
 /* ---- what may be drawn --------------------------------------------------- */

@@ -17,6 +17,7 @@
 
 #include "daemon/model/model.h"
 #include "daemon/sched/job.h"
+#include "daemon/sched/turns.h"
 #include "daemon/text/tokenizer.h"
 
 /* Of the model and of the request together. */
@@ -51,6 +52,10 @@ int deliver_tokens(struct deliver *d, const struct model_token *t, int n,
 bool deliver_ended(const struct deliver *d, enum event_finish *ret);
 /* Cut short (cancel, timeout): text that was withheld comes out. */
 int deliver_cut(struct deliver *d, deliver_emit emit, void *ctx);
+
+/* The turn with its calls, where the answer has some and the model ended it;
+ * else NULL. */
+const struct turn_draft *deliver_turn(const struct deliver *d);
 
 /* What the request forbids a row to draw. */
 enum {

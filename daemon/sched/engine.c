@@ -57,6 +57,7 @@ struct engine {
     char *path, *backend, *isa;
 
     struct tickets *tickets;
+    struct turns *turns;
     struct prep *prep;
     struct mbox *inbox; /* struct job, or &nudge */
     struct mbox *out;   /* struct event, or &over */
@@ -508,6 +509,7 @@ static int create_core(struct engine *e)
         .model = e->model,
         .tokenizer = e->tokenizer,
         .tickets = e->tickets,
+        .turns = e->turns,
         .max_live = e->max_live,
         .max_seqs = e->model_conf.max_seqs,
         .max_prompt_tokens = e->conf.max_prompt_tokens,
@@ -722,6 +724,7 @@ static int start_prep(struct engine *e)
         .dir = e->path,
         .max_queue = e->max_live,
         .tickets = e->tickets,
+        .turns = e->turns,
         .forward = on_prepared,
         .emit = on_event,
         .loaded = on_tokenizer,
@@ -754,6 +757,9 @@ int engine_create(struct engine **ret, const struct engine_conf *c)
     atomic_init(&e->ticks, 0);
     (void)pthread_mutex_init(&e->lock, NULL);
     r = tickets_create(&e->tickets, e->max_live, c->max_queue);
+    if (r == 0) {
+        r = turns_create(&e->turns);
+    }
     if (r < 0) {
         goto fail;
     }
@@ -926,6 +932,7 @@ void engine_destroy(struct engine *e)
     }
     mbox_destroy(e->inbox);
     mbox_destroy(e->out);
+    turns_destroy(e->turns);
     tickets_destroy(e->tickets);
     (void)pthread_mutex_destroy(&e->lock);
     free(e->path);

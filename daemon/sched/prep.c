@@ -129,9 +129,38 @@ static void finish(const struct prep_env *env, const struct job *j, bool ok,
 
 /* ---- jobs ---------------------------------------------------------------- */
 
-static int render(const struct job *j, bool generate, struct chat_prompt *ret,
-                  char *why, size_t n_why)
+/* The turns of one render. */
+struct found {
+    struct turns *turns;
+    const struct job *job;
+    bool held;
+};
+
+static const struct chat_turn *find_turn(void *ctx, const char *id, size_t n)
 {
+    struct found *f = ctx;
+    const struct chat_turn *t =
+        turns_find(f->turns, f->job->uid, f->job->tenant, id, n);
+
+    f->held = t != NULL;
+    return t;
+}
+
+static void release_turn(void *ctx)
+{
+    struct found *f = ctx;
+
+    if (f->held) {
+        turns_release(f->turns);
+    }
+    f->held = false;
+}
+
+static int render(const struct prep_env *env, const struct job *j,
+                  bool generate, struct chat_prompt *ret, char *why,
+                  size_t n_why)
+{
+    struct found found = {.turns = env->turns, .job = j};
     const struct chat_args a = {
         .messages = j->messages.p,
         .n_messages = j->messages.n,
@@ -140,6 +169,9 @@ static int render(const struct job *j, bool generate, struct chat_prompt *ret,
         .reasoning = j->reasoning,
         .thinking = j->thinking,
         .generate = generate,
+        .find = env->turns != NULL ? find_turn : NULL,
+        .release = release_turn,
+        .ctx = &found,
     };
 
     return chat_render(&a, ret, why, n_why);
@@ -215,7 +247,7 @@ static bool do_generate(const struct prep_env *env, struct job *j)
     if (j->chat) {
         struct chat_prompt p = {0};
 
-        r = render(j, true, &p, why, sizeof(why));
+        r = render(env, j, true, &p, why, sizeof(why));
         if (r == 0) {
             r = chat_tokenize(env->tokenizer, &p, INT_MAX, &j->ids, &j->n_ids);
             chat_prompt_finish(&p);
@@ -296,7 +328,7 @@ static void do_render(const struct prep_env *env, struct job *j)
     struct chat_prompt p = {0};
     char why[256] = "";
     bool ok;
-    int r = render(j, j->add_generation, &p, why, sizeof(why));
+    int r = render(env, j, j->add_generation, &p, why, sizeof(why));
 
     if (r < 0) {
         fail_errno(env, j, r, why);
@@ -363,6 +395,7 @@ static void *prep_main(void *arg)
         const struct prep_env env = {
             .tokenizer = p->tokenizer,
             .tickets = p->conf.tickets,
+            .turns = p->conf.turns,
             .max_prompt_tokens = atomic_load(&p->max_prompt_tokens),
             .emit = p->conf.emit,
             .ctx = p->conf.ctx,

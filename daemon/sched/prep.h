@@ -15,6 +15,7 @@
 
 #include "daemon/sched/job.h"
 #include "daemon/sched/ticket.h"
+#include "daemon/sched/turns.h"
 #include "daemon/text/tokenizer.h"
 
 #define PREP_PART_IDS 65536         /* ids in one part of a long result */
@@ -24,6 +25,7 @@ struct prep_conf {
     const char *dir; /* the checkpoint's folder; copied */
     int max_queue;
     struct tickets *tickets;
+    struct turns *turns; /* NULL: none are kept */
     /* All from the preparation thread. forward takes the job over, emit the
      * event; loaded: prep_tokenizer will answer now. */
     void (*forward)(void *ctx, struct job *j);
@@ -54,6 +56,7 @@ void prep_destroy(struct prep *p); /* after prep_join; NULL is fine */
 struct prep_env {
     const struct tokenizer *tokenizer;
     struct tickets *tickets;
+    struct turns *turns;
     int max_prompt_tokens;
     void (*emit)(void *ctx, struct event *e);
     void *ctx;

@@ -62,6 +62,8 @@ struct chat {
     size_t last_query;
     struct prose out;
     struct prose content; /* R of the message at hand */
+    struct chat_exact *exact;
+    int n_exact;
 };
 
 /* ---- reading ---------------------------------------------------------- */
@@ -256,6 +258,119 @@ static int find_last_query(struct chat *c)
 
 /* ---- C: messages ------------------------------------------------------ */
 
+static bool is_text(const json_t *v, const char *s, size_t n)
+{
+    return json_is_string(v) && json_string_length(v) == n &&
+           memcmp(json_string_value(v), s, n) == 0;
+}
+
+static bool is_call(const json_t *v, const struct chat_turn_call *call)
+{
+    const json_t *f = json_object_get(v, "function");
+    const json_t *arguments = json_object_get(f, "arguments");
+    json_t *a, *b;
+    bool same;
+
+    if (!is_text(json_object_get(v, "id"), call->id, call->n_id) ||
+        !is_text(json_object_get(f, "name"), call->name, call->n_name)) {
+        return false;
+    }
+    if (is_text(arguments, call->arguments, call->n_arguments)) {
+        return true;
+    }
+    a = json_is_string(arguments)
+            ? json_loadb(json_string_value(arguments),
+                         json_string_length(arguments), JSON_ALLOW_NUL, NULL)
+            : json_incref((json_t *)arguments);
+    b = json_loadb(call->arguments, call->n_arguments, JSON_ALLOW_NUL, NULL);
+    same = a != NULL && b != NULL && json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    return same;
+}
+
+/* What the model wrote where message i, whose content is rendered, says the
+ * same; NULL where it is not known. */
+static const struct chat_turn *find_turn(struct chat *c, size_t i)
+{
+    const json_t *calls = json_object_get(message(c, i), "tool_calls");
+    const json_t *id = json_object_get(json_array_get(calls, 0), "id");
+    const struct chat_turn *t;
+    size_t n = c->content.text.n;
+
+    if (c->a->find == NULL || !json_is_string(id)) {
+        return NULL;
+    }
+    t = c->a->find(c->a->ctx, json_string_value(id), json_string_length(id));
+    if (t == NULL || (size_t)t->n_calls != json_array_size(calls) ||
+        t->n_content != n ||
+        (n != 0 && memcmp(t->content, c->content.text.p, n) != 0)) {
+        return NULL;
+    }
+    for (int k = 0; k < t->n_calls; k++) {
+        if (!is_call(json_array_get(calls, (size_t)k), &t->call[k])) {
+            return NULL;
+        }
+    }
+    return t;
+}
+
+/* The text and ids of a turn, from a token on. */
+static int add_exact(struct chat *c, const struct chat_turn *t, size_t from,
+                     int from_id)
+{
+    struct chat_exact *x =
+        realloc(c->exact, ((size_t)c->n_exact + 1) * sizeof(*x));
+    size_t n_ids = (size_t)(t->n_ids - from_id);
+
+    if (x == NULL) {
+        return -ENOMEM;
+    }
+    c->exact = x;
+    x += c->n_exact;
+    *x = (struct chat_exact){
+        .off = c->out.text.n, .n = t->n_text - from, .n_ids = (int)n_ids};
+    x->ids = malloc(n_ids * sizeof(*x->ids) + 1);
+    if (x->ids == NULL) {
+        return -ENOMEM;
+    }
+    c->n_exact++;
+    if (n_ids != 0) {
+        memcpy(x->ids, t->ids + from_id, n_ids * sizeof(*x->ids));
+    }
+    prose_add(&c->out, t->text + from, x->n, true);
+    return c->out.text.err;
+}
+
+/* Message i as the model wrote it: 1, or 0 where it is to be rendered. Its
+ * reasoning comes back only where the message has it: what a client leaves out
+ * stays out. */
+static int add_turn_of_calls(struct chat *c, size_t i)
+{
+    const json_t *reasoning =
+        json_object_get(message(c, i), "reasoning_content");
+    bool shown = i > c->last_query && c->a->thinking;
+    const struct chat_turn *t = find_turn(c, i);
+    int r = 0;
+
+    if (t == NULL) {
+        return 0;
+    }
+    if (shown == t->thinking &&
+        (!shown || is_text(reasoning, t->reasoning, t->n_reasoning))) {
+        prose_puts(&c->out, "<|im_start|>assistant\n");
+        prose_puts(&c->out, shown ? "<think>\n" : "");
+        r = add_exact(c, t, 0, 0);
+    } else if (!shown && t->answer_id >= 0) {
+        prose_puts(&c->out, "<|im_start|>assistant\n");
+        r = add_exact(c, t, t->answer, t->answer_id);
+    } else {
+        return 0;
+    }
+    prose_puts(&c->out, "<|im_end|>\n");
+    return r < 0 ? r : 1;
+}
+
 static int add_assistant(struct chat *c, size_t i)
 {
     const json_t *reasoning =
@@ -264,8 +379,14 @@ static int add_assistant(struct chat *c, size_t i)
     char path[64];
     int r = render_content(c, i);
 
-    if (r < 0) {
-        return r;
+    if (r == 0) {
+        r = add_turn_of_calls(c, i);
+        if (c->a->release != NULL) {
+            c->a->release(c->a->ctx);
+        }
+    }
+    if (r != 0) {
+        return r < 0 ? r : 0;
     }
     if (!is_absent(reasoning) && !json_is_string(reasoning)) {
         return why_set(&c->why, -EINVAL,
@@ -369,6 +490,14 @@ static int render(struct chat *c)
     return r;
 }
 
+static void finish_exact(struct chat_exact *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(x[i].ids);
+    }
+    free(x);
+}
+
 int chat_render(const struct chat_args *a, struct chat_prompt *ret, char *why,
                 size_t n_why)
 {
@@ -387,8 +516,11 @@ int chat_render(const struct chat_args *a, struct chat_prompt *ret, char *why,
         ret->n = c.out.text.n - 1;
         ret->piece = c.out.piece;
         ret->n_pieces = c.out.n_pieces;
+        ret->exact = c.exact;
+        ret->n_exact = c.n_exact;
     } else {
         prose_finish(&c.out);
+        finish_exact(c.exact, c.n_exact);
     }
     prose_finish(&c.content);
     json_decref(c.messages);
@@ -400,7 +532,61 @@ void chat_prompt_finish(struct chat_prompt *p)
 {
     free(p->text);
     free(p->piece);
+    finish_exact(p->exact, p->n_exact);
     memset(p, 0, sizeof(*p));
+}
+
+struct ids {
+    int32_t *p;
+    int n, cap;
+};
+
+/* The template's pieces of text [from, to), as spans of it. */
+static int spans_of(const struct chat_prompt *p, size_t from, size_t to,
+                    struct tokenizer_span *ret)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n_pieces; i++) {
+        size_t a = p->piece[i].off, b = a + p->piece[i].n;
+
+        a = a > from ? a : from;
+        b = b < to ? b : to;
+        if (!p->piece[i].from_user && a < b) {
+            ret[n++] = (struct tokenizer_span){.off = a - from, .n = b - a};
+        }
+    }
+    return n;
+}
+
+static int encode(const struct tokenizer *t, const struct chat_prompt *p,
+                  size_t from, size_t to, int max_ids,
+                  struct tokenizer_span *span, struct ids *ids)
+{
+    int n = spans_of(p, from, to, span);
+
+    return tokenizer_encode_spans(t, p->text + from, to - from, span, n,
+                                  max_ids, &ids->p, &ids->n, &ids->cap);
+}
+
+static int append_ids(struct ids *ids, const int32_t *p, int n, int max_ids)
+{
+    if (n > max_ids - ids->n) {
+        return -E2BIG;
+    }
+    if (ids->n + n > ids->cap) {
+        int32_t *grown =
+            realloc(ids->p, ((size_t)ids->n + (size_t)n) * sizeof(*grown));
+
+        if (grown == NULL) {
+            return -ENOMEM;
+        }
+        ids->p = grown;
+        ids->cap = ids->n + n;
+    }
+    memcpy(ids->p + ids->n, p, (size_t)n * sizeof(*p));
+    ids->n += n;
+    return 0;
 }
 
 int chat_tokenize(const struct tokenizer *t, const struct chat_prompt *p,
@@ -408,31 +594,36 @@ int chat_tokenize(const struct tokenizer *t, const struct chat_prompt *p,
 {
     struct tokenizer_span *span =
         malloc(((size_t)p->n_pieces + 1) * sizeof(*span));
-    int32_t *ids = malloc(sizeof(*ids));
-    int n_spans = 0, n = 0, cap = 1;
+    struct ids ids = {.p = malloc(sizeof(*ids.p)), .cap = 1};
+    size_t at = 0;
     int r = -ENOMEM;
 
-    if (span == NULL || ids == NULL) {
+    if (span == NULL || ids.p == NULL) {
         goto out;
     }
-    for (int i = 0; i < p->n_pieces; i++) {
-        if (!p->piece[i].from_user) {
-            span[n_spans++] = (struct tokenizer_span){.off = p->piece[i].off,
-                                                      .n = p->piece[i].n};
-        }
-    }
     if (tokenizer_bos(t) >= 0) {
-        ids[n++] = tokenizer_bos(t);
+        ids.p[ids.n++] = tokenizer_bos(t);
     }
-    r = tokenizer_encode_spans(t, p->text, p->n, span, n_spans, max_ids, &ids,
-                               &n, &cap);
+    r = 0;
+    for (int i = 0; r == 0 && i < p->n_exact; i++) {
+        const struct chat_exact *x = &p->exact[i];
+
+        r = encode(t, p, at, x->off, max_ids, span, &ids);
+        if (r == 0) {
+            r = append_ids(&ids, x->ids, x->n_ids, max_ids);
+        }
+        at = x->off + x->n;
+    }
     if (r == 0) {
-        *ret_ids = ids;
-        *ret_n = n;
-        ids = NULL;
+        r = encode(t, p, at, p->n, max_ids, span, &ids);
+    }
+    if (r == 0) {
+        *ret_ids = ids.p;
+        *ret_n = ids.n;
+        ids.p = NULL;
     }
 out:
-    free(ids);
+    free(ids.p);
     free(span);
     return r;
 }

@@ -14,6 +14,26 @@
 
 struct tokenizer;
 
+/* An assistant's turn with tool calls as the model wrote it, to be put in place
+ * of what its message would be rendered to: same bytes, same ids. */
+struct chat_turn {
+    bool thinking; /* it was generated behind <think> */
+    const char *reasoning, *content;
+    size_t n_reasoning, n_content;
+    const struct chat_turn_call {
+        const char *id, *name, *arguments; /* arguments: JSON text */
+        size_t n_id, n_name, n_arguments;
+    } * call;
+    int n_calls;
+    const char *text; /* all of it, from the generation prompt on */
+    size_t n_text;
+    const int32_t *ids; /* of text */
+    int n_ids;
+    /* Where what follows the reasoning begins, in both; -1: not at a token. */
+    int answer_id;
+    size_t answer;
+};
+
 /* The order of keys is kept, in tools and in arguments: it is text to the
  * model. A key twice in one object is refused, an integer beyond 64 bits too.
  */
@@ -26,6 +46,13 @@ struct chat_args {
     bool thinking;         /* the generation prompt opens <think>; without it no
                             * turn of the prompt has a <think> block */
     bool generate;         /* append the generation prompt */
+    /* The turn of the call with this id, NULL: none is known. May be NULL. What
+     * it returns is used until the next call, or release. A turn stands for a
+     * message that says the same: content, ids, names, arguments (their keys in
+     * any order); for its reasoning, where it says that too. */
+    const struct chat_turn *(*find)(void *ctx, const char *id, size_t n);
+    void (*release)(void *ctx);
+    void *ctx;
 };
 
 /* A rendered prompt is a list of pieces: template pieces, whose control tokens
@@ -35,11 +62,19 @@ struct chat_piece {
     size_t off, n;
     bool from_user; /* special tokens inside are plain text */
 };
+/* A stretch of the text whose ids are known: a turn that the model wrote. */
+struct chat_exact {
+    size_t off, n;
+    int32_t *ids;
+    int n_ids;
+};
 struct chat_prompt {
     char *text; /* without BOS; may hold NUL; a NUL follows */
     size_t n;
     struct chat_piece *piece;
     int n_pieces;
+    struct chat_exact *exact; /* in order */
+    int n_exact;
 };
 
 /* why: which message and key is wrong, never its text: "messages[2].role: ...".

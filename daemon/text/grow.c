@@ -57,8 +57,11 @@ static int tell(struct tools *t, const char *text, size_t n)
 /* Tells a str's bytes [from, n - less), and frees it. */
 static int tell_str(struct tools *t, struct str *s, size_t from, size_t less)
 {
-    int r = s->err != 0 ? s->err : tell(t, s->p + from, s->n - from - less);
+    int r = s->err;
 
+    if (r == 0) {
+        r = tell(t, s->p + from, s->n - from - less);
+    }
     str_finish(s);
     return r;
 }
@@ -248,9 +251,9 @@ static int end_value(struct tools *t, const char *end)
         r = tell_chars(t, from, (size_t)(v + n - from));
         return r != 0 ? r : tell(t, "\"", 1);
     }
-    r = coerce_value((enum coerce_type)t->grow.type, v, n, &s);
-    if (r == -EDOM) {
+    if (coerce_value((enum coerce_type)t->grow.type, v, n, &s) < 0) {
         t->grow.dead = true;
+        return 0;
     }
     return tell_str(t, &s, 0, 0);
 }

@@ -561,10 +561,11 @@ static int read_string(struct reader *r)
     if (e == 0 && n == 0) {
         e = -ENOENT;
     }
-    if (e == 0 && s.n != utf8_valid((const uint8_t *)s.p, s.n)) {
+    if (e == 0 && s.n == 0) {
+        str_puts(r->out, "\"\"");
+    } else if (e == 0 && s.n != utf8_valid((const uint8_t *)s.p, s.n)) {
         e = -EINVAL;
-    }
-    if (e == 0) {
+    } else if (e == 0) {
         pyjson_string(s.p, s.n, r->out);
     }
     if (s.err != 0) {

@@ -17,6 +17,13 @@
 #include "daemon/text/tokenizer.h"
 
 #define ANSWER_MAX 2048
+#define ANSWER_CALLS 4
+
+struct answer_call {
+    char id[JOB_CALL_ID + 1], name[64], arguments[512];
+    char growing[512]; /* told beforehand */
+    bool begun, whole;
+};
 
 struct answer {
     uint64_t job;
@@ -27,6 +34,8 @@ struct answer {
     size_t n_text[3];
     int32_t *ids;
     int n_ids;
+    struct answer_call call[ANSWER_CALLS];
+    int n_calls, n_grown;
     float logprob[ANSWER_MAX];
     int32_t top_id[ANSWER_MAX];
     int n_logprobs;
@@ -87,6 +96,58 @@ static inline void answer_content_(struct answer *a, const struct event *e)
     }
 }
 
+static inline void answer_cat_(char *to, size_t cap, const struct job_text *t)
+{
+    size_t n = strlen(to);
+
+    assert_true(n + t->n < cap);
+    memcpy(to + n, t->p != NULL ? t->p : "", t->n);
+    to[n + t->n] = '\0';
+}
+
+/* A call is told of in one order: begin, pieces, whole or dropped. */
+static inline void answer_call_(struct answer *a, const struct event *e)
+{
+    struct answer_call *c = &a->call[e->call_index];
+
+    assert_in_range(e->call_index, 0, ANSWER_CALLS - 1);
+    assert_int_equal(e->n_ids + e->n_logprobs, 0);
+    switch (e->call) {
+    case EVENT_CALL_BEGIN:
+        assert_false(c->begun || c->whole);
+        c->begun = true;
+        break;
+    case EVENT_CALL_GROW:
+        assert_true(c->begun && e->text.n > 0);
+        answer_cat_(c->growing, sizeof(c->growing), &e->text);
+        a->n_grown++;
+        break;
+    case EVENT_CALL_WHOLE:
+        assert_int_equal(e->call_index, a->n_calls);
+        c->whole = true;
+        memcpy(c->id, e->call_id, sizeof(c->id));
+        answer_cat_(c->name, sizeof(c->name), &e->call_name);
+        answer_cat_(c->arguments, sizeof(c->arguments), &e->text);
+        a->n_calls++;
+        break;
+    case EVENT_CALL_DROPPED:
+        assert_true(c->begun);
+        memset(c, 0, sizeof(*c));
+        break;
+    }
+}
+
+static inline void assert_same_calls(const struct answer *a,
+                                     const struct answer *b)
+{
+    assert_int_equal(a->n_calls, b->n_calls);
+    for (int i = 0; i < a->n_calls; i++) {
+        assert_string_equal(a->call[i].id, b->call[i].id);
+        assert_string_equal(a->call[i].name, b->call[i].name);
+        assert_string_equal(a->call[i].arguments, b->call[i].arguments);
+    }
+}
+
 /* Takes the event over. */
 static inline void answer_take(struct answer *a, struct event *e)
 {
@@ -108,7 +169,11 @@ static inline void answer_take(struct answer *a, struct event *e)
     case EVENT_DELTA:
         assert_true(a->accepted);
         a->n_deltas++;
-        answer_content_(a, e);
+        if (e->kind == EVENT_TOOL_CALL) {
+            answer_call_(a, e);
+        } else {
+            answer_content_(a, e);
+        }
         break;
     case EVENT_PART:
         a->n_parts++;

@@ -37,6 +37,7 @@ tests_fuzz_fuzz_config_LDADD = $(MODEL_LIBS)
 
 FUZZ_TARGETS += tests/fuzz/fuzz_parse
 tests_fuzz_fuzz_parse_SOURCES = tests/fuzz/fuzz_parse.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_parse_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_fuzz_fuzz_parse_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_parse_LDADD = $(TEXT_LIBS)
 
@@ -68,10 +69,12 @@ EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/config/dense-short-lists \
 	tests/fuzz/corpus/config/flat-fp8 \
 	tests/fuzz/corpus/config/nested-mxfp4 \
+	tests/fuzz/corpus/parse/bare \
 	tests/fuzz/corpus/parse/calls \
 	tests/fuzz/corpus/parse/raw \
 	tests/fuzz/corpus/parse/stops \
 	tests/fuzz/corpus/parse/think \
+	tests/fuzz/corpus/parse/tools \
 	tests/fuzz/corpus/safetensors/empty \
 	tests/fuzz/corpus/safetensors/lfs \
 	tests/fuzz/corpus/safetensors/odd \
