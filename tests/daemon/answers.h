@@ -17,11 +17,11 @@
 #include "daemon/text/tokenizer.h"
 
 #define ANSWER_MAX 2048
-#define ANSWER_CALLS 4
+#define ANSWER_CALLS 2
 
 struct answer_call {
-    char id[JOB_CALL_ID + 1], name[64], arguments[512];
-    char growing[512]; /* told beforehand */
+    char id[JOB_CALL_ID + 1], name[32], arguments[128];
+    char growing[128]; /* told beforehand */
     bool begun, whole;
 };
 
