@@ -181,7 +181,13 @@
  *   session, to, tenant name: 1..64 of A-Z a-z 0-9 . _ - without a leading dot
  *   append              bool, false: messages follow those of the session
  *   off                 bool, false: end the drain
- *   response_format     map: what the answer must fit
+ *   response_format     map: what the answer must fit, from its first byte or
+ *                       from the end of reasoning on. {type: "text"};
+ *                       {type: "json_object"}; {type: "json_schema", schema:
+ *                       map, or json_schema: {schema: map}}; {type: "regex",
+ *                       regex: str}, fitting the whole; {type: "choice",
+ *                       choice: list of str}. A keyword of JSON Schema that
+ *                       is not supported is refused by its name
  *   logit_bias          map of token id (str) to float
  *   bad_words           list of str
  *   stop_ids            list of at most max_stop_ids int: tokens that end the
@@ -574,6 +580,7 @@ struct wire_request {
     struct wire_str session;
     bool append;
     struct wire_str tenant;
+    struct wire_str response_format; /* JSON text */
     /* cancel: exactly one of them is not 0 */
     uint64_t target; /* own request id */
     uint64_t job;

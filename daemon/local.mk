@@ -31,6 +31,7 @@ noinst_LIBRARIES += daemon/libtext.a
 daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
+	daemon/text/callgram.c daemon/text/callgram.h \
 	daemon/text/charset.c daemon/text/charset.h \
 	daemon/text/call.c daemon/text/call.h \
 	daemon/text/chat.c daemon/text/chat.h \
@@ -149,6 +150,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/job.h \
 	daemon/sched/kvpool.c \
 	daemon/sched/kvpool.h \
+	daemon/sched/masks.c \
+	daemon/sched/masks.h \
 	daemon/sched/prefix.c \
 	daemon/sched/prefix.h \
 	daemon/sched/prefix_evict.c \

@@ -112,7 +112,8 @@ static int copy_texts(struct job *j, const struct wire_request *r)
 {
     int bad = copy(&j->messages, &r->messages) | copy(&j->tools, &r->tools) |
               copy(&j->tool_choice, &r->tool_choice) |
-              copy(&j->prompt, &r->prompt);
+              copy(&j->prompt, &r->prompt) |
+              copy(&j->response_format, &r->response_format);
 
     for (size_t i = 0; i < r->n_stops; i++) {
         bad |= copy(&j->stop[i], &r->stop[i]);

@@ -53,6 +53,19 @@ static int answer_limit(const struct job *j, const struct admit_conf *c)
     return j->max_tokens > 0 && j->max_tokens < fits ? j->max_tokens : fits;
 }
 
+/* What holds the answer to its grammar. */
+static int create_masker(struct task *t, const struct job *j,
+                         const struct admit_conf *c)
+{
+    const struct masker_conf mc = {
+        .vocab = c->vocab,
+        .stop_ids = c->stop_ids,
+        .n_stop_ids = c->n_stop_ids,
+    };
+
+    return j->grammar == NULL ? 0 : masker_create(&t->masker, j->grammar, &mc);
+}
+
 static struct event *check(const struct job *j, const struct admit_conf *c)
 {
     int limit = c->geo->max_len - 1;
@@ -119,6 +132,9 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
     if (r == 0) {
         r = deliver_create(&t->deliver, j, &dc);
     }
+    if (r == 0) {
+        r = create_masker(t, j, c);
+    }
     if (r == -EINVAL) {
         e = event_error(j, "bad_request", "a stop string is empty");
         goto refused;
@@ -144,6 +160,7 @@ void task_destroy(struct task *t)
     }
     free(t->mask);
     deliver_destroy(t->deliver);
+    masker_destroy(t->masker);
     session_destroy(t->session);
     job_destroy(t->job);
     free(t);

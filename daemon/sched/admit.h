@@ -16,6 +16,7 @@
 #include "daemon/sched/deliver.h"
 #include "daemon/sched/job.h"
 #include "daemon/sched/session.h"
+#include "daemon/text/mask.h"
 
 /* Checkpoints that a long prompt leaves on the way, at most. */
 #define TASK_MAX_SPARSE 8
@@ -24,9 +25,11 @@ struct task {
     struct job *job;
     struct session *session;
     struct deliver *deliver;
-    int owner;        /* index into the table of shares */
-    uint64_t arrival; /* order of admission; kept through pre-emption */
-    int seq;          /* the model's handle; -1: waiting */
+    struct masker *masker; /* holds it to its grammar; NULL: there is none */
+    int mask_status;       /* of this step's masks */
+    int owner;             /* index into the table of shares */
+    uint64_t arrival;      /* order of admission; kept through pre-emption */
+    int seq;               /* the model's handle; -1: waiting */
     bool paused;
     bool ended; /* its final event is out; freed when no step holds it */
     bool in_step;

@@ -115,6 +115,10 @@ int core_create(struct core **ret, const struct core_conf *conf)
     if (r < 0) {
         goto fail;
     }
+    r = masks_create(&c->masks);
+    if (r < 0) {
+        goto fail;
+    }
     r = shares_create(&c->shares, conf->max_live);
     if (r < 0) {
         goto fail;
@@ -129,8 +133,9 @@ int core_create(struct core **ret, const struct core_conf *conf)
     c->span = calloc(n, sizeof(*c->span));
     c->out = calloc(n, sizeof(*c->out));
     c->stepping = calloc(n, sizeof(*c->stepping));
+    c->mask_item = calloc(n, sizeof(*c->mask_item));
     if (c->task == NULL || c->req == NULL || c->span == NULL ||
-        c->out == NULL || c->stepping == NULL) {
+        c->out == NULL || c->stepping == NULL || c->mask_item == NULL) {
         r = -ENOMEM;
         goto fail;
     }
@@ -152,6 +157,8 @@ void core_destroy(struct core *c)
     free(c->span);
     free(c->out);
     free(c->stepping);
+    free(c->mask_item);
+    masks_destroy(c->masks);
     batch_plan_destroy(c->plan);
     shares_destroy(c->shares);
     prefix_destroy(c->prefix);

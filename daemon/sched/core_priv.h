@@ -10,6 +10,7 @@
 #include "daemon/sched/batch.h"
 #include "daemon/sched/core.h"
 #include "daemon/sched/kvpool.h"
+#include "daemon/sched/masks.h"
 #include "daemon/sched/prefix.h"
 #include "daemon/sched/session.h"
 #include "daemon/sched/share.h"
@@ -45,6 +46,10 @@ struct core {
     int room[MODEL_N_GROUPS];   /* pages that are free or can be */
     int pinned[MODEL_N_GROUPS]; /* pages that never are */
     int spare[MODEL_N_GROUPS];  /* room beyond what the plan takes */
+
+    struct masks *masks;
+    struct masks_item *mask_item; /* [max_live]: of this step */
+    int n_mask_items;
 
     struct batch_rate rate;
     struct core_counts counts;

@@ -53,9 +53,13 @@ static void look_at_drafts(struct core *c, struct task *t)
             }
         }
     }
+    if (t->masker != NULL) {
+        t->n_draft = masker_look(t->masker, t->draft, t->n_draft);
+    }
 }
 
-/* The masks of the rows that draw; *ret NULL: none is needed. */
+/* The masks of the rows that draw; *ret NULL: none is needed. What the request
+ * forbids is there at once; the worker adds what the grammar does. */
 static int make_masks(struct core *c, struct task *t, int n_draft,
                       const uint32_t **ret)
 {
@@ -63,7 +67,8 @@ static int make_masks(struct core *c, struct task *t, int n_draft,
     uint8_t limits[MODEL_MAX_DRAFTS + 1];
 
     *ret = NULL;
-    if (!deliver_limits(t->deliver, t->draft, n_draft, limits)) {
+    if (!deliver_limits(t->deliver, t->draft, n_draft, limits) &&
+        t->masker == NULL) {
         return 0;
     }
     if (t->mask == NULL) {
@@ -75,6 +80,15 @@ static int make_masks(struct core *c, struct task *t, int n_draft,
     for (int i = 0; i <= n_draft; i++) {
         deliver_mask(t->deliver, limits[i], t->mask + (size_t)i * n_words,
                      (int)n_words);
+    }
+    if (t->masker != NULL) {
+        c->mask_item[c->n_mask_items++] = (struct masks_item){
+            .masker = t->masker,
+            .n = n_draft + 1,
+            .words = t->mask,
+            .n_words = n_words,
+            .status = &t->mask_status,
+        };
     }
     *ret = t->mask;
     return 0;
@@ -211,6 +225,13 @@ static void fill_span(struct core *c, struct task *t,
     }
 }
 
+static void masks_ready(void *ctx)
+{
+    struct core *c = ctx;
+
+    masks_wait(c->masks);
+}
+
 static void begin(struct core *c, const struct batch_pick *p)
 {
     struct task *t = c->task[p->req];
@@ -305,15 +326,55 @@ static void keep_known(struct core *c, struct task *t, int committed)
     session_commit(t->session, committed);
 }
 
+static bool is_stop_id(const struct core *c, int32_t id)
+{
+    for (int i = 0; i < c->n_stop_ids; i++) {
+        if (c->stop_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The grammar goes along with the tokens of a step, one by one: where nothing
+ * can follow it is over, whatever was drawn behind that. */
+static int follow(struct core *c, struct task *t, const struct model_out *o,
+                  int *n, bool *over)
+{
+    for (int i = 0; t->masker != NULL && i < o->n_tokens; i++) {
+        int r;
+
+        *n = i + 1;
+        if (is_stop_id(c, o->token[i].id)) {
+            *over = true;
+            break;
+        }
+        r = masker_advance(t->masker, &o->token[i].id, 1);
+        if (r < 0) {
+            return r;
+        }
+        if (masker_is_over(t->masker)) {
+            *over = true;
+            break;
+        }
+    }
+    return 0;
+}
+
 /* Text, usage and the end of one span's tokens. */
 static int take_tokens(struct core *c, struct task *t,
                        const struct model_out *o)
 {
     int32_t ids[MODEL_MAX_DRAFTS + 1];
     enum event_finish why;
-    int used, r;
+    bool over = false;
+    int used, r, n = o->n_tokens;
 
-    used = deliver_tokens(t->deliver, o->token, o->n_tokens, core_send, c);
+    r = follow(c, t, o, &n, &over);
+    if (r < 0) {
+        return r;
+    }
+    used = deliver_tokens(t->deliver, o->token, n, core_send, c);
     if (used < 0) {
         return used;
     }
@@ -334,6 +395,8 @@ static int take_tokens(struct core *c, struct task *t,
                                                 : t->session->n_ids - 1);
     if (deliver_ended(t->deliver, &why)) {
         core_done(c, t, why);
+    } else if (over) {
+        core_done(c, t, FINISH_STOP);
     }
     return 0;
 }
@@ -366,6 +429,10 @@ static void apply(struct core *c, struct task *t, const struct model_out *o)
         if (o->status == 0) {
             keep_known(c, t, o->committed);
         }
+    } else if (t->mask_status < 0) {
+        r = t->mask_status;
+    } else if (o->status == -ENODATA) {
+        core_fail(c, t, "internal", "no token of the vocabulary fits here");
     } else if (o->status < 0) {
         core_fail(c, t, "internal", "the step was lost");
     } else if (o->n_tokens > 0) {
@@ -373,7 +440,12 @@ static void apply(struct core *c, struct task *t, const struct model_out *o)
     } else {
         keep_known(c, t, o->committed);
     }
-    if (r < 0) {
+    if (r == -E2BIG) {
+        core_fail(c, t, "too_long",
+                  "response_format: too large to be followed here");
+    } else if (r == -EBADMSG) {
+        core_fail(c, t, "internal", "a token that its mask forbids");
+    } else if (r < 0) {
         core_fail(c, t, "no_memory", "not enough memory for the answer");
     }
 }
@@ -383,6 +455,8 @@ static int run_step(struct core *c)
     const struct model_plan plan = {
         .span = c->span,
         .n_spans = c->n_spans,
+        .masks_ready = masks_ready,
+        .ctx = c,
     };
     struct times *times = &c->counts.times;
     uint64_t t0 = core_now_us(c), t1, t2;
@@ -391,12 +465,14 @@ static int run_step(struct core *c)
     int r;
 
     c->in_step = true;
+    masks_begin(c->masks, c->mask_item, c->n_mask_items);
     r = model_submit(c->conf.model, &plan);
     if (r == 0) {
         progress(c);
         r = model_collect(c->conf.model, c->out, c->n_spans);
     }
     c->in_step = false;
+    masks_wait(c->masks);
     t1 = core_now_us(c);
     for (int i = 0; i < c->n_spans; i++) {
         struct task *t = c->stepping[i];
@@ -454,7 +530,7 @@ int core_step(struct core *c)
     } while (seat_new(c));
     core_count_room(c);
     core_count_spare(c);
-    c->n_spans = 0;
+    c->n_spans = c->n_mask_items = 0;
     for (int i = 0; i < c->plan->n_picks; i++) {
         begin(c, &c->plan->pick[i]);
     }

@@ -99,7 +99,10 @@ int deliver_create(struct deliver **ret, const struct job *j,
     size_t stop_len[JOB_MAX_STOPS];
     struct parse_args a = {
         .reasoning = j->chat && j->thinking,
-        .raw = !j->chat,
+        /* An answer that is to fit a format has no tags but those of its
+         * reasoning. */
+        .raw = !j->chat || (j->response_format.p != NULL &&
+                            j->grammar != NULL && !j->thinking),
         .include_stop = j->include_stop,
         .n_stops = j->n_stops,
         .stop = stop,

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "daemon/base/die.h"
+#include "daemon/text/mask.h"
 
 struct job *job_create(enum job_kind kind)
 {
@@ -45,6 +46,8 @@ void job_destroy(struct job *j)
     free(j->tool_choice.p);
     free(j->choice_name.p);
     free(j->prompt.p);
+    free(j->response_format.p);
+    compiled_destroy(j->grammar);
     free(j->ids);
     free(j->stop_ids);
     for (int i = 0; i < j->n_stops; i++) {
@@ -56,7 +59,7 @@ void job_destroy(struct job *j)
 size_t job_bytes(const struct job *j)
 {
     size_t n = j->messages.n + j->tools.n + j->tool_choice.n + j->prompt.n +
-               (size_t)j->n_ids * sizeof(j->ids[0]);
+               j->response_format.n + (size_t)j->n_ids * sizeof(j->ids[0]);
 
     for (int i = 0; i < j->n_stops; i++) {
         n += j->stop[i].n;

@@ -20,6 +20,8 @@
 #define JOB_MAX_STOP_IDS 64
 #define JOB_CALL_ID 29 /* as text/parse.h has them */
 
+struct compiled; /* text/mask.h */
+
 enum job_kind {
     JOB_GENERATE,   /* messages or prompt -> tokens */
     JOB_TOKENIZE,   /* text -> ids; answered by the preparation thread */
@@ -83,6 +85,8 @@ struct job {
     int drafts;          /* 0..3, -1 = the engine's choice */
     int priority;        /* -10..10 */
     uint64_t timeout_ms; /* 0 none */
+    struct job_text response_format; /* JSON or absent */
+    struct compiled *grammar; /* made of it by the preparation thread */
     int n_stops;
     struct job_text stop[JOB_MAX_STOPS];
     bool include_stop; /* a stop string is part of the answer */

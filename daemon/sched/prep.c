@@ -27,8 +27,11 @@
 
 #include "daemon/base/die.h"
 #include "daemon/base/mbox.h"
+#include "daemon/text/callgram.h"
 #include "daemon/text/chat.h"
 #include "daemon/text/choice.h"
+#include "daemon/text/format.h"
+#include "daemon/text/mask.h"
 
 struct prep {
     struct prep_conf conf;
@@ -40,6 +43,7 @@ struct prep {
     atomic_int state; /* 0 loading, 1 loaded, -errno; then why is set */
     atomic_int max_prompt_tokens;
     struct tokenizer *tokenizer;
+    struct lexicon *lexicon; /* used by maskers as long as jobs live */
     char why[256];
 };
 
@@ -227,12 +231,75 @@ static bool read_choice(const struct prep_env *env, struct job *j)
     j->choice = kinds[c.kind];
     j->choice_name = (struct job_text){c.name, c.n_name};
     j->has_tools = c.has_tools;
-    if (j->choice == JOB_CHOICE_REQUIRED || j->choice == JOB_CHOICE_NAMED) {
-        fail(env, j, "unsupported",
-             "tool_choice: only auto and none are served by this version");
-        return false;
-    }
     return true;
+}
+
+/* What the answer must fit: response_format, or calls that must be made. *ret
+ * NULL: nothing; *ret_key: what a refusal is about. */
+static int compile(const struct job *j, struct gram **ret, const char **ret_key,
+                   const struct why *why)
+{
+    const bool reasoning = j->chat && j->thinking;
+    const struct format_args f = {
+        .text = j->response_format.p,
+        .n = j->response_format.n,
+        .reasoning = reasoning,
+    };
+    const struct callgram_args calls = {
+        .tools = j->tools.p,
+        .n_tools = j->tools.n,
+        .name = j->choice_name.p,
+        .n_name = j->choice_name.n,
+        .reasoning = reasoning,
+    };
+    int r = 0;
+
+    *ret_key = "response_format";
+    if (f.text != NULL) {
+        r = format_compile(ret, &f, why);
+        if (r == 0 && *ret != NULL && j->has_tools &&
+            j->choice != JOB_CHOICE_NONE) {
+            gram_destroy(*ret);
+            return why_set(why, -EINVAL,
+                           "response_format together with tools: tool_choice "
+                           "must be none");
+        }
+    } else if (j->choice == JOB_CHOICE_REQUIRED ||
+               j->choice == JOB_CHOICE_NAMED) {
+        *ret_key = "tools";
+        r = callgram_compile(ret, &calls, why);
+    }
+    return r;
+}
+
+static bool compile_grammar(const struct prep_env *env, struct job *j)
+{
+    char text[256] = "not enough memory for this request";
+    const struct why why = {text, sizeof(text)};
+    const char *key;
+    struct gram *g = NULL;
+    int r = compile(j, &g, &key, &why);
+
+    if (r == 0 && g != NULL && *env->lexicon == NULL) {
+        r = lexicon_create(env->lexicon, env->tokenizer);
+        if (r < 0) {
+            gram_destroy(g);
+        }
+    }
+    if (r == 0 && g != NULL) {
+        r = compiled_create(&j->grammar, g, *env->lexicon);
+    }
+    if (r < 0 && ticket_take(env->tickets, j->id)) {
+        struct event *e = event_error(j,
+                                      r == -EINVAL  ? "bad_request"
+                                      : r == -E2BIG ? "too_long"
+                                                    : "no_memory",
+                                      "%s", text);
+
+        (void)snprintf(e->detail, sizeof(e->detail), "%s", key);
+        env->emit(env->ctx, e);
+    }
+    return r == 0;
 }
 
 static bool do_generate(const struct prep_env *env, struct job *j)
@@ -274,7 +341,7 @@ static bool do_generate(const struct prep_env *env, struct job *j)
         fail(env, j, "too_long", message);
         return false;
     }
-    return true;
+    return compile_grammar(env, j);
 }
 
 static void do_tokenize(const struct prep_env *env, struct job *j)
@@ -394,6 +461,7 @@ static void *prep_main(void *arg)
     while ((j = mbox_pop_wait(p->box, -1)) != NULL) {
         const struct prep_env env = {
             .tokenizer = p->tokenizer,
+            .lexicon = &p->lexicon,
             .tickets = p->conf.tickets,
             .turns = p->conf.turns,
             .max_prompt_tokens = atomic_load(&p->max_prompt_tokens),
@@ -484,6 +552,7 @@ void prep_destroy(struct prep *p)
     }
     BUG_ON(p->started);
     mbox_destroy(p->box);
+    lexicon_destroy(p->lexicon);
     tokenizer_destroy(p->tokenizer);
     free(p->dir);
     free(p);

@@ -55,6 +55,7 @@ void prep_destroy(struct prep *p); /* after prep_join; NULL is fine */
  * the engine; false: it has been answered and is the caller's to destroy. */
 struct prep_env {
     const struct tokenizer *tokenizer;
+    struct lexicon **lexicon; /* made when it is first needed */
     struct tickets *tickets;
     struct turns *turns;
     int max_prompt_tokens;

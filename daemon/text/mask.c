@@ -22,16 +22,10 @@
 #include "daemon/text/slice.h"
 #include "daemon/text/toktrie.h"
 
-#define NONE UINT32_MAX
-#define MAX_STOP_IDS 32
-
 struct lexicon {
     const struct tokenizer *tok;
-    int n_ids, n_words;
     struct toktrie *trie;
     struct slice *body; /* of a JSON string */
-    int32_t stop[MAX_STOP_IDS];
-    int n_stop;
 };
 
 struct compiled {
@@ -47,6 +41,8 @@ struct compiled {
 
 struct masker {
     const struct compiled *c;
+    struct masker_conf conf;
+    size_t n_words;
     struct machine m;
     uint32_t state[MACHINE_MAX_HELD]; /* of positions; [0] is the answer's */
     int n_state;
@@ -74,8 +70,7 @@ static int make_body(struct lexicon *l)
     return r;
 }
 
-int lexicon_create(struct lexicon **ret, const struct tokenizer *tok, int n_ids,
-                   const int32_t *stop_ids, int n_stop_ids)
+int lexicon_create(struct lexicon **ret, const struct tokenizer *tok)
 {
     struct lexicon *l = calloc(1, sizeof(*l));
     int r;
@@ -84,14 +79,7 @@ int lexicon_create(struct lexicon **ret, const struct tokenizer *tok, int n_ids,
         return -ENOMEM;
     }
     l->tok = tok;
-    l->n_ids = n_ids;
-    l->n_words = (n_ids + 31) / 32;
-    for (int i = 0; i < n_stop_ids && l->n_stop < MAX_STOP_IDS; i++) {
-        if (stop_ids[i] >= 0 && stop_ids[i] < n_ids) {
-            l->stop[l->n_stop++] = stop_ids[i];
-        }
-    }
-    r = toktrie_create(&l->trie, tok, n_ids, NULL);
+    r = toktrie_create(&l->trie, tok, tokenizer_vocab(tok), NULL);
     r = r < 0 ? r : make_body(l);
     if (r < 0) {
         lexicon_destroy(l);
@@ -108,11 +96,6 @@ void lexicon_destroy(struct lexicon *l)
         slice_destroy(l->body);
         free(l);
     }
-}
-
-int lexicon_words(const struct lexicon *l)
-{
-    return l->n_words;
 }
 
 /* ---- a grammar ----------------------------------------------------------- */
@@ -188,7 +171,8 @@ void compiled_destroy(struct compiled *c)
 
 /* ---- an answer ----------------------------------------------------------- */
 
-int masker_create(struct masker **ret, const struct compiled *c)
+int masker_create(struct masker **ret, const struct compiled *c,
+                  const struct masker_conf *conf)
 {
     struct masker *m = calloc(1, sizeof(*m));
     int r;
@@ -197,6 +181,8 @@ int masker_create(struct masker **ret, const struct compiled *c)
         return -ENOMEM;
     }
     m->c = c;
+    m->conf = *conf;
+    m->n_words = ((size_t)conf->vocab + 31) / 32;
     r = machine_init(&m->m, c->g);
     if (r == 0) {
         m->state[0] = machine_start(&m->m);
@@ -449,13 +435,12 @@ static int add_slices(struct masker *m, uint32_t state, uint32_t *words,
 
 static int make(struct masker *m, uint32_t state, uint32_t *words)
 {
-    const struct lexicon *l = m->c->lex;
-    const struct toktrie *t = l->trie;
+    const struct toktrie *t = m->c->lex->trie;
     struct machine_config *other = NULL;
     uint32_t n = m->m.state[state].n, n_other = 0;
     int r;
 
-    memset(words, 0, (size_t)l->n_words * sizeof(*words));
+    memset(words, 0, m->n_words * sizeof(*words));
     m->visits_max = m->visits + MASK_MAX_VISITS;
     if (m->c->n_slices == 0) {
         r = walk(m, t, state, words);
@@ -474,18 +459,21 @@ static int make(struct masker *m, uint32_t state, uint32_t *words)
         }
         free(other);
     }
-    for (int i = 0; i < l->n_stop; i++) {
-        uint32_t bit = 1u << (l->stop[i] & 31);
+    for (int i = 0; i < m->conf.n_stop_ids; i++) {
+        int32_t id = m->conf.stop_ids[i];
+        uint32_t bit = 1u << (id & 31);
 
-        words[l->stop[i] >> 5] &= ~bit;
-        words[l->stop[i] >> 5] |= machine_accepts(&m->m, state) ? bit : 0;
+        if (id >= 0 && id < m->conf.vocab) {
+            words[id >> 5] &= ~bit;
+            words[id >> 5] |= machine_accepts(&m->m, state) ? bit : 0;
+        }
     }
     return r < 0 ? r : m->m.err;
 }
 
 int masker_mask(struct masker *m, int position, uint32_t *words)
 {
-    size_t n_words = (size_t)m->c->lex->n_words;
+    size_t n_words = m->n_words;
     uint32_t state = m->state[position];
     uint32_t *line;
     int r, i;

@@ -28,12 +28,9 @@
 struct lexicon;
 struct masker;
 
-/* n_ids: rows of the model's head. stop_ids end an answer: they fit exactly
- * where the text may end. tok must outlive it. -ENOMEM. */
-int lexicon_create(struct lexicon **ret, const struct tokenizer *tok, int n_ids,
-                   const int32_t *stop_ids, int n_stop_ids);
-void lexicon_destroy(struct lexicon *l);    /* NULL is fine */
-int lexicon_words(const struct lexicon *l); /* of a mask: (n_ids + 31) / 32 */
+/* tok must outlive it. -ENOMEM. */
+int lexicon_create(struct lexicon **ret, const struct tokenizer *tok);
+void lexicon_destroy(struct lexicon *l); /* NULL is fine */
 
 /* A grammar ready for a vocabulary: takes g over (also where it fails). */
 struct compiled;
@@ -41,8 +38,16 @@ int compiled_create(struct compiled **ret, struct gram *g,
                     const struct lexicon *l);
 void compiled_destroy(struct compiled *c); /* NULL is fine */
 
-/* c must outlive it. */
-int masker_create(struct masker **ret, const struct compiled *c);
+struct masker_conf {
+    int vocab; /* rows of the model's head: bits of a mask, in words of 32; at
+                * least the tokenizer's */
+    const int32_t *stop_ids; /* end an answer: they fit exactly where the text
+                              * may end; live as long as the masker */
+    int n_stop_ids;
+};
+/* c must outlive it. -ENOMEM. */
+int masker_create(struct masker **ret, const struct compiled *c,
+                  const struct masker_conf *conf);
 void masker_destroy(struct masker *m); /* NULL is fine */
 
 /* The state after the tokens of the answer so far: position 0. Looking ahead

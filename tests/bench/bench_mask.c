@@ -155,6 +155,7 @@ static void one(const json_t *line, const struct lexicon *lex, int32_t eos,
     struct compiled *c;
     struct masker *m;
     struct gram *g;
+    const struct masker_conf conf = {VOCAB, &eos, 1};
     size_t first = r->warm.n;
     double t = now_us();
 
@@ -165,7 +166,7 @@ static void one(const json_t *line, const struct lexicon *lex, int32_t eos,
     t = now_us() - t;
     add(&r->compile, t);
     for (int i = 0; i < N_ANSWERS * 2; i++) {
-        if (masker_create(&m, c) < 0) {
+        if (masker_create(&m, c, &conf) < 0) {
             abort();
         }
         seed = (uint64_t)(i % N_ANSWERS);
@@ -202,7 +203,7 @@ int main(int argc, char **argv)
     }
     eos = tokenizer_id(tok, "<|im_end|>");
     t = now_us();
-    if (lexicon_create(&lex, tok, VOCAB, &eos, 1) < 0) {
+    if (lexicon_create(&lex, tok) < 0) {
         return 1;
     }
     printf("vocabulary: %.1f ms, once\n", (now_us() - t) / 1e3);

@@ -148,7 +148,7 @@ static void test_a_key_that_the_daemon_lacks_is_not_sent(void **state)
 
     step_request_set_bool(r, "x_anything", true);
     assert_int_equal(step_client_submit(c, r, NULL, NULL), 0);
-    step_request_set_json(r, "response_format", STEP_STR("{}"));
+    step_request_set_json(r, "colour", STEP_STR("{}"));
     assert_int_equal(step_client_submit(c, r, r, &early), 0);
     step_client_dispatch(c);
     answer_hello(d);
@@ -167,7 +167,7 @@ static void test_a_key_that_the_daemon_lacks_is_not_sent(void **state)
     assert_error(e, early, STEP_E_UNSUPPORTED);
     assert_non_null(step_event_userdata(e));
     assert_int_equal(step_event_get_str(e, "message", &s, &n), 0);
-    assert_non_null(strstr(s, "response_format"));
+    assert_non_null(strstr(s, "colour"));
     assert_error(step_client_next(c), late, STEP_E_UNSUPPORTED);
     e = step_client_next(c);
     assert_error(e, op, STEP_E_UNSUPPORTED);

@@ -513,9 +513,6 @@ static void test_later_is_unsupported_and_named(void **state)
             "\"session\": \"a.b\", \"append\": true}",
             WIRE_E_UNSUPPORTED, "session");
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
-            "\"response_format\": {\"type\": \"json\"}}",
-            WIRE_E_UNSUPPORTED, "response_format");
-    refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"prompt_logprobs\": 2}",
             WIRE_E_UNSUPPORTED, "prompt_logprobs");
     /* A mistake is a mistake first. */

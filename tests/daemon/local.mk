@@ -118,7 +118,7 @@ tests_daemon_test_kv_LDADD = $(MK_LIBS)
 # ---- sched: tests_daemon_test_X_LDADD = $(SCHED_LIBS) $(TEST_LIBS) ----
 
 # The planner, the pages and the tables need no model.
-SCHED_ALONE_LIBS = daemon/libsched.a $(BASE_LIBS)
+SCHED_ALONE_LIBS = daemon/libsched.a $(TEXT_LIBS)
 check_PROGRAMS += tests/daemon/test_batch
 tests_daemon_test_batch_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_spec

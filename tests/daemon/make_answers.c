@@ -75,13 +75,14 @@ static int32_t pick(const struct rig *r, int n)
 /* One answer; NULL: it did not end. */
 static char *answer(struct rig *r, const struct compiled *c)
 {
+    const struct masker_conf conf = {r->vocab, NULL, 0};
     struct masker *m;
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     bool over = false;
 
-    if (f == NULL || masker_create(&m, c) < 0) {
+    if (f == NULL || masker_create(&m, c, &conf) < 0) {
         die("no memory");
     }
     for (int i = 0; i < MAX_TOKENS && !over; i++) {
@@ -165,10 +166,10 @@ int main(int argc, char **argv)
         die("usage: make_answers SCHEMAS TOKENIZER_DIR N");
     }
     r.vocab = tokenizer_vocab(r.tok);
-    if (lexicon_create(&r.lex, r.tok, r.vocab, NULL, 0) < 0) {
+    if (lexicon_create(&r.lex, r.tok) < 0) {
         die("no memory");
     }
-    r.words = calloc((size_t)lexicon_words(r.lex), 4);
+    r.words = calloc((size_t)r.vocab / 32 + 1, 4);
     memset(r.single, 0xff, sizeof(r.single));
     for (int32_t id = 0; id < r.vocab; id++) {
         size_t n;

@@ -17,6 +17,8 @@ struct rig {
     struct lexicon *lex;
     int32_t eos;
     int vocab;
+    struct masker_conf conf;
+    size_t n_words;
     uint32_t *words;
 };
 
@@ -26,9 +28,10 @@ static void rig_init(struct rig *r, struct tokenizer *tok, int vocab)
     r->vocab = vocab;
     r->eos = tokenizer_id(tok, "<|im_end|>");
     assert_true(r->eos >= 0);
-    assert_int_equal(lexicon_create(&r->lex, tok, vocab, &r->eos, 1), 0);
-    assert_int_equal(lexicon_words(r->lex), (vocab + 31) / 32);
-    r->words = calloc((size_t)lexicon_words(r->lex), 4);
+    assert_int_equal(lexicon_create(&r->lex, tok), 0);
+    r->n_words = ((size_t)vocab + 31) / 32;
+    r->conf = (struct masker_conf){vocab, &r->eos, 1};
+    r->words = calloc(r->n_words, 4);
     assert_non_null(r->words);
 }
 
@@ -51,7 +54,7 @@ static struct masker *open_masker(const struct rig *r, const char *form,
 
     assert_int_equal(
         compiled_create(ret_c, grams_compile(form, reasoning), r->lex), 0);
-    assert_int_equal(masker_create(&m, *ret_c), 0);
+    assert_int_equal(masker_create(&m, *ret_c, &r->conf), 0);
     return m;
 }
 
@@ -252,18 +255,18 @@ static void test_trimming_changes_nothing(void **state)
 
     (void)state;
     rig_init(&r, text_tiny(), tokenizer_vocab(text_tiny()));
-    again = calloc((size_t)lexicon_words(r.lex), 4);
+    again = calloc(r.n_words, 4);
     m = open_masker(&r, form, true, &c);
-    assert_int_equal(masker_create(&other, c), 0);
+    assert_int_equal(masker_create(&other, c, &r.conf), 0);
     for (int i = 0; i < 60; i++) {
         int32_t id;
 
         assert_int_equal(masker_mask(m, 0, again), 0);
         masker_forget(m, true);
         assert_int_equal(masker_mask(other, 0, r.words), 0);
-        assert_memory_equal(again, r.words, (size_t)lexicon_words(r.lex) * 4);
+        assert_memory_equal(again, r.words, r.n_words * 4);
         assert_int_equal(masker_mask(m, 0, again), 0);
-        assert_memory_equal(again, r.words, (size_t)lexicon_words(r.lex) * 4);
+        assert_memory_equal(again, r.words, r.n_words * 4);
         id = i == 5 ? tokenizer_id(r.tok, "</think>") : pick(&r, &seed);
         if (id < 0) {
             break;

@@ -9,8 +9,9 @@ set -euo pipefail
 
 srcdir=${srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 builddir=${builddir:-.}
+PYTHON3=${PYTHON3:-python3}
 
-if ! python3 -c 'import jsonschema' 2>/dev/null; then
+if ! "$PYTHON3" -c 'import jsonschema' 2>/dev/null; then
     echo "SKIP: python3 has no jsonschema module (python3-jsonschema)"
     exit 77
 fi
@@ -18,7 +19,7 @@ answers=$(mktemp)
 trap 'rm -f "$answers"' EXIT
 "$builddir/tests/daemon/make_answers" "$srcdir/tests/data/schemas.jsonl" \
     "$srcdir/tests/data/step-tiny" 4 >"$answers"
-python3 - "$answers" <<'END'
+"$PYTHON3" - "$answers" <<'END'
 import json
 import re
 import sys
