@@ -80,13 +80,13 @@ struct job {
     int top_k;
     uint64_t seed;
     bool seed_given;
-    int max_tokens;      /* 0 = what fits, which is also the most */
-    int logprobs;        /* -1 none, 0..20 alternatives */
-    int drafts;          /* 0..3, -1 = the engine's choice */
-    int priority;        /* -10..10 */
-    uint64_t timeout_ms; /* 0 none */
+    int max_tokens;                  /* 0 = what fits, which is also the most */
+    int logprobs;                    /* -1 none, 0..20 alternatives */
+    int drafts;                      /* 0..3, -1 = the engine's choice */
+    int priority;                    /* -10..10 */
+    uint64_t timeout_ms;             /* 0 none */
     struct job_text response_format; /* JSON or absent */
-    struct compiled *grammar; /* made of it by the preparation thread */
+    struct compiled *grammar;        /* made of it by the preparation thread */
     int n_stops;
     struct job_text stop[JOB_MAX_STOPS];
     bool include_stop; /* a stop string is part of the answer */
