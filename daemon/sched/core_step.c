@@ -393,12 +393,13 @@ static int take_tokens(struct core *c, struct task *t,
     keep_known(c, t,
                o->committed < t->session->n_ids ? o->committed
                                                 : t->session->n_ids - 1);
-    if (deliver_ended(t->deliver, &why)) {
-        core_done(c, t, why);
-    } else if (over) {
-        core_done(c, t, FINISH_STOP);
+    if (over && !deliver_ended(t->deliver, &why)) {
+        r = deliver_over(t->deliver, core_send, c);
     }
-    return 0;
+    if (r == 0 && deliver_ended(t->deliver, &why)) {
+        core_done(c, t, why);
+    }
+    return r;
 }
 
 static void scrub(struct core *c, const struct session *s)

@@ -525,6 +525,18 @@ bool deliver_ended(const struct deliver *d, enum event_finish *ret)
     return d->ended;
 }
 
+int deliver_over(struct deliver *d, deliver_emit emit, void *ctx)
+{
+    int r;
+
+    d->emit = emit;
+    d->ctx = ctx;
+    r = flush(d);
+    end(d, parse_calls(d->parse) > 0 ? FINISH_TOOL_CALLS : FINISH_STOP);
+    close_delta(d);
+    return r < 0 ? r : 0;
+}
+
 int deliver_cut(struct deliver *d, deliver_emit emit, void *ctx)
 {
     int r;

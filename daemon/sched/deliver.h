@@ -50,6 +50,8 @@ int deliver_tokens(struct deliver *d, const struct model_token *t, int n,
                    deliver_emit emit, void *ctx);
 /* True when the answer has ended by itself, and why. */
 bool deliver_ended(const struct deliver *d, enum event_finish *ret);
+/* Nothing can follow what there is: the answer has ended by itself. */
+int deliver_over(struct deliver *d, deliver_emit emit, void *ctx);
 /* Cut short (cancel, timeout): text that was withheld comes out. */
 int deliver_cut(struct deliver *d, deliver_emit emit, void *ctx);
 

@@ -32,6 +32,10 @@ tests_daemon_test_detok_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_parse
 tests_daemon_test_parse_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 
+check_PROGRAMS += tests/daemon/test_callgram
+tests_daemon_test_callgram_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_callgram_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
+
 check_PROGRAMS += tests/daemon/test_schema
 tests_daemon_test_schema_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_daemon_test_schema_LDADD = $(TEXT_LIBS) $(TEST_LIBS)

@@ -46,6 +46,12 @@ tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_fuzz_safetensors_LDADD = $(MODEL_LIBS)
 
+FUZZ_TARGETS += tests/fuzz/fuzz_schema
+tests_fuzz_fuzz_schema_SOURCES = tests/fuzz/fuzz_schema.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_schema_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_fuzz_fuzz_schema_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_fuzz_schema_LDADD = $(TEXT_LIBS)
+
 FUZZ_TARGETS += tests/fuzz/fuzz_tokenizer
 tests_fuzz_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_tokenizer_LDFLAGS = $(FUZZ_LINK)
@@ -80,6 +86,20 @@ EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/safetensors/odd \
 	tests/fuzz/corpus/safetensors/overlap \
 	tests/fuzz/corpus/safetensors/two \
+	tests/fuzz/corpus/schema/form-choice \
+	tests/fuzz/corpus/schema/form-object \
+	tests/fuzz/corpus/schema/regex \
+	tests/fuzz/corpus/schema/regex-refused \
+	tests/fuzz/corpus/schema/schema-allOf-anyOf \
+	tests/fuzz/corpus/schema/schema-extra-keys-alike \
+	tests/fuzz/corpus/schema/schema-format-date \
+	tests/fuzz/corpus/schema/schema-geo \
+	tests/fuzz/corpus/schema/schema-html \
+	tests/fuzz/corpus/schema/schema-invoice \
+	tests/fuzz/corpus/schema/schema-num-range2 \
+	tests/fuzz/corpus/schema/schema-refused \
+	tests/fuzz/corpus/schema/schema-tuple-rest \
+	tests/fuzz/corpus/schema/tools \
 	tests/fuzz/corpus/tokenizer/bytes.json \
 	tests/fuzz/corpus/tokenizer/empty-key.json \
 	tests/fuzz/corpus/tokenizer/refused.json \
