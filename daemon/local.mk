@@ -80,6 +80,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/check.c \
 	daemon/model/checkpoint.c \
 	daemon/model/checkpoint.h \
+	daemon/model/compact.c \
+	daemon/model/compact.h \
 	daemon/model/config.c \
 	daemon/model/config.h \
 	daemon/model/depth.c \

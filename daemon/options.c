@@ -153,6 +153,7 @@ struct model_conf options_model(const struct conf *c)
         [CONF_WEIGHTS_MAP] = MODEL_MAP,
         [CONF_WEIGHTS_LOCK] = MODEL_LOCK,
         [CONF_WEIGHTS_COPY] = MODEL_COPY,
+        [CONF_WEIGHTS_COMPACT] = MODEL_COMPACT,
     };
     struct model_conf m = {
         .path = c->model,
@@ -160,6 +161,8 @@ struct model_conf options_model(const struct conf *c)
         .isa = strcmp(c->isa, "auto") == 0 ? NULL : c->isa,
         .n_threads = c->threads,
         .weights = weights[c->weights],
+        .state_dir =
+            c->state_dir[0] != '\0' ? c->state_dir : getenv("STATE_DIRECTORY"),
         .max_model_len = c->max_model_len,
         .max_seqs = c->max_seqs,
         .max_rows = c->max_batched_tokens,

@@ -15,7 +15,12 @@
 #include <stdint.h>
 
 /* Values of keys with a choice, in the order of the table's words. */
-enum conf_weights { CONF_WEIGHTS_MAP, CONF_WEIGHTS_LOCK, CONF_WEIGHTS_COPY };
+enum conf_weights {
+    CONF_WEIGHTS_MAP,
+    CONF_WEIGHTS_LOCK,
+    CONF_WEIGHTS_COPY,
+    CONF_WEIGHTS_COMPACT
+};
 enum conf_drafts { CONF_DRAFTS_REQUIRE = -2, CONF_DRAFTS_AUTO = -1 };
 
 /* Users or groups, resolved to numbers when the configuration is read. */
@@ -33,6 +38,7 @@ struct conf {
     const char *isa;            /* auto, avx512bf16, avx512, avx2, portable */
     int threads;                /* 0 = all that we may use */
     int weights;                /* enum conf_weights */
+    const char *state_dir;      /* "": $STATE_DIRECTORY, else none */
     int max_model_len;          /* tokens; 0 = as the checkpoint says */
     uint64_t kv_memory;         /* 0 = planned from what is free */
     uint64_t checkpoint_memory; /* 0 = what the plan leaves */

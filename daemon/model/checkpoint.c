@@ -25,6 +25,7 @@
 
 #include <xxhash.h>
 
+#include "daemon/model/compact.h"
 #include "daemon/model/opening.h"
 #include "daemon/model/quant.h"
 #include "daemon/model/watch.h"
@@ -434,6 +435,7 @@ void checkpoint_close(struct checkpoint *ck)
         }
         st_close(&ck->file[i]);
     }
+    compact_close(ck->compact);
     free(ck->map);
     free(ck->file);
     slots_finish(&ck->slots);

@@ -19,6 +19,8 @@
 #define CHECKPOINT_MAX_INDEX (256 << 20) /* bytes */
 #define CHECKPOINT_INDEX "model.safetensors.index.json"
 
+struct compact; /* compact.h */
+
 struct checkpoint {
     struct model_conf conf;
     int dir;
@@ -30,6 +32,7 @@ struct checkpoint {
     const json_t *weight_map; /* inside of it */
     json_t *quant;            /* quantization_config, or NULL */
     uint64_t fingerprint;
+    struct compact *compact; /* packed BF16 matrices, or NULL */
     /* One mapping a file: the file itself, or its copy in memory; NULL where
      * nothing of the file is needed. Owned by the checkpoint. */
     struct checkpoint_map {

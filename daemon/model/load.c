@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "daemon/model/available.h"
+#include "daemon/model/compact.h"
 #include "daemon/model/watch.h"
 
 /* One read: 8 MiB keeps an NVMe disk busy. */
@@ -57,6 +58,7 @@ struct load {
     int n_ranges, max_ranges;
     struct range *range;
     uint64_t total;
+    uint64_t before; /* bytes that count as done: read into compact weights */
     bool warm; /* map: it fits, so read in what is not in the page cache */
     atomic_uint_fast64_t next; /* first byte, over all ranges, not yet taken */
     atomic_uint_fast64_t done;
@@ -111,12 +113,15 @@ static int by_place(const void *a, const void *b)
 static int list_ranges(struct load *l)
 {
     const struct slots *s = &l->ck->slots;
+    struct kern_weight_desc packed;
+    const void *plane[3];
     int r = 0, n = 0;
 
     for (int i = 0; i < s->n && r == 0; i++) {
         const struct slot *slot = &s->slot[i];
 
-        if (!checkpoint_wants(l->ck, slot)) {
+        if (!checkpoint_wants(l->ck, slot) ||
+            compact_find(l->ck->compact, slot, &packed, plane)) {
             continue;
         }
         r = add_parts(l, slot->whole);
@@ -153,7 +158,7 @@ uint64_t load_total(const struct checkpoint *ck)
         l.total = 0;
     }
     free(l.range);
-    return l.total;
+    return l.total + compact_source(ck->compact);
 }
 
 /* ---- mappings ------------------------------------------------------------ */
@@ -269,6 +274,7 @@ static int do_piece(struct load *l, int file, uint64_t off, uint64_t end)
         }
         return mlock(l->ck->map[file].at + off, end - off) == 0 ? 0 : -errno;
     case MODEL_MAP:
+    case MODEL_COMPACT:
         return l->warm ? warm(l->ck, file, off, end) : 0;
     }
     return -EINVAL;
@@ -333,7 +339,8 @@ static int tell(struct load *l)
     const struct model_conf *c = &l->ck->conf;
 
     return c->progress != NULL
-               ? c->progress(c->ctx, atomic_load(&l->done), l->total)
+               ? c->progress(c->ctx, l->before + atomic_load(&l->done),
+                             l->before + l->total)
                : 0;
 }
 
@@ -401,7 +408,7 @@ static void set_direct(struct load *l, bool on)
 
 int load_bytes(struct checkpoint *ck, struct report *rep)
 {
-    struct load l = {.ck = ck};
+    struct load l = {.ck = ck, .before = compact_source(ck->compact)};
     int r = list_ranges(&l);
     int error;
 

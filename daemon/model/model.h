@@ -41,7 +41,7 @@ enum model_group {
 struct model; /* a loaded checkpoint with its caches */
 
 /* Weights in memory: design.md 4.4. */
-enum model_weights { MODEL_MAP, MODEL_LOCK, MODEL_COPY };
+enum model_weights { MODEL_MAP, MODEL_LOCK, MODEL_COPY, MODEL_COMPACT };
 
 struct model_conf {
     const char *path;    /* checkpoint folder */
@@ -49,12 +49,13 @@ struct model_conf {
     const char *isa;     /* cpu: forced instruction set, NULL = best */
     int n_threads;       /* 0 = all cores allowed to us */
     enum model_weights weights;
-    int max_model_len;    /* tokens a sequence; 0 = what config.json says */
-    int max_seqs;         /* sequences open at once */
-    int max_rows;         /* rows a step (max_batched_tokens) */
-    int drafts;           /* greatest speculative depth, -1 = what there is */
-    bool drafts_required; /* absent MTP layers are an error */
-    uint64_t kv_bytes;    /* budget of both page groups; 0 = planned */
+    const char *state_dir; /* keeps compact weights; NULL, "": nowhere */
+    int max_model_len;     /* tokens a sequence; 0 = what config.json says */
+    int max_seqs;          /* sequences open at once */
+    int max_rows;          /* rows a step (max_batched_tokens) */
+    int drafts;            /* greatest speculative depth, -1 = what there is */
+    bool drafts_required;  /* absent MTP layers are an error */
+    uint64_t kv_bytes;     /* budget of both page groups; 0 = planned */
     uint64_t checkpoint_bytes; /* of it for sliding pages beyond those that
                                 * running sequences need; 0 = what is left */
     double memory_utilization; /* share of what is free, 0..1 */

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "daemon/model/available.h"
+#include "daemon/model/compact.h"
 #include "daemon/model/state.h"
 
 #define DEFAULT_UTILIZATION 0.8
@@ -32,7 +33,7 @@
 /* ---- weights ------------------------------------------------------------- */
 
 static void add_weight(const struct slots *s, const struct slot *slot,
-                       struct model_memory *m)
+                       bool packed, struct model_memory *m)
 {
     const struct kern_weight_desc *d = &slot->desc;
     uint64_t bytes = 0;
@@ -41,6 +42,9 @@ static void add_weight(const struct slots *s, const struct slot *slot,
         bytes += kern_weight_plane_bytes(d, p);
     }
     bytes *= d->experts > 0 ? (uint64_t)d->experts : 1;
+    if (packed) {
+        bytes = compact_bytes(d);
+    }
     if (slot_is_mtp(s, slot)) {
         m->weights_mtp += bytes;
     } else if (role_is_expert(slot->role)) {
@@ -67,7 +71,7 @@ int plan_weights(const struct shape *shape, enum scheme experts,
                 ret->weights_experts += 4 * (uint64_t)shape->n_expert;
             }
         }
-        add_weight(&s, &s.slot[i], ret);
+        add_weight(&s, &s.slot[i], false, ret);
     }
     slots_finish(&s);
     return r;
@@ -204,6 +208,12 @@ static void share_pools(const struct wish *w, uint64_t budget,
                   (uint64_t)m->kv_pages[MODEL_SLIDING] * slide_bytes;
 }
 
+/* Page cache, which may be dropped and read again. */
+static bool is_mapped(const struct checkpoint *ck)
+{
+    return ck->conf.weights == MODEL_MAP || ck->conf.weights == MODEL_COMPACT;
+}
+
 /* What is left for the pools; 0 where weights and a step fill the room. */
 static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
                           const struct model_memory *m, struct report *rep)
@@ -211,13 +221,13 @@ static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
     uint64_t room = (uint64_t)(w->share * (double)m->available);
     uint64_t weights = weights_total(m), budget;
 
-    if (weights > room && ck->conf.weights == MODEL_MAP) {
+    if (weights > room && is_mapped(ck)) {
         report_note(rep,
                     "the mapped weights (%.0f MiB) are larger than the memory "
                     "for them (%.0f MiB): every step will read from the disk",
                     (double)weights / MIB, (double)room / MIB);
     }
-    if (ck->conf.weights == MODEL_MAP) {
+    if (is_mapped(ck)) {
         weights = at_most(weights, room / 2);
     }
     if (room <= weights + m->activations + m->checkpoint_bytes) {
@@ -308,7 +318,10 @@ int plan_memory(const struct checkpoint *ck, uint64_t available,
     }
     for (int i = 0; i < s->n; i++) {
         if (checkpoint_wants(ck, &s->slot[i])) {
-            add_weight(s, &s->slot[i], &m);
+            add_weight(s, &s->slot[i],
+                       ck->conf.weights == MODEL_COMPACT &&
+                           compact_takes(ck, &s->slot[i]),
+                       &m);
         }
     }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {

@@ -8,7 +8,8 @@
  * What matters: bytes go to the backend where they lie, never through a second
  * copy. Two exceptions, both small: a tensor that does not begin at a multiple
  * of its element's size is filled instead of mapped, and a router bias stored
- * as BF16 is widened to the F32 that the router adds (which is exact).
+ * as BF16 is widened to the F32 that the router adds (which is exact). With
+ * weights = compact the packed form (compact.c) takes a matrix's place.
  */
 #include "daemon/model/weights.h"
 
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #include "daemon/model/checkpoint.h"
+#include "daemon/model/compact.h"
 #include "daemon/model/load.h"
 #include "daemon/model/report.h"
 #include "kernels/quant.h"
@@ -131,8 +133,17 @@ static int give_planes(struct checkpoint *ck, struct kern *k,
 {
     int n = slot->desc.experts > 0 ? slot->desc.experts : 1;
     bool map = is_aligned(slot);
+    struct kern_weight_desc packed;
+    const void *plane[3];
     int r = 0;
 
+    if (compact_find(ck->compact, slot, &packed, plane)) {
+        for (int p = 0; p < 3 && r == 0; p++) {
+            r = kern_weight_map(k, w, 0, p, plane[p],
+                                kern_weight_plane_bytes(&packed, p));
+        }
+        return r;
+    }
     if (slot->desc.dtype == KERN_F32 && slot->scheme == SCHEME_BF16) {
         struct slot_range g = slot_plane(slot, 0, 0);
 
@@ -163,11 +174,14 @@ static int make_all(struct checkpoint *ck, struct weights *w,
 
     for (int i = 0; (r == 0 || r == -ENOTSUP) && i < s->n; i++) {
         const struct slot *slot = &s->slot[i];
+        struct kern_weight_desc d = slot->desc;
+        const void *plane[3];
 
         if (!checkpoint_wants(ck, slot)) {
             continue;
         }
-        r = kern_weight_new(w->kern, &slot->desc, place(w, &ck->shape, slot));
+        (void)compact_find(ck->compact, slot, &d, plane);
+        r = kern_weight_new(w->kern, &d, place(w, &ck->shape, slot));
         if (r == -ENOTSUP && n++ == 0) {
             first = slot;
         }
@@ -207,12 +221,38 @@ static int give_slot(struct checkpoint *ck, struct kern *k,
     return 0;
 }
 
+/* Packs where that is asked for and the backend computes with it. */
+static int pack(struct checkpoint *ck, struct kern *k, struct report *rep)
+{
+    static const struct kern_weight_desc probe = {
+        .dtype = KERN_COMPACT, .rows = 1, .cols = 1, .escapes = 1};
+    struct kern_weight *w;
+    int r;
+
+    if (ck->conf.weights != MODEL_COMPACT) {
+        return 0;
+    }
+    r = kern_weight_new(k, &probe, &w);
+    if (r == -ENOTSUP) {
+        report_note(rep, "weights = compact: backend %s takes BF16 as it is",
+                    k->ops->name);
+        return 0;
+    }
+    if (r == 0) {
+        kern_weight_free(k, w);
+        r = compact_open(ck, rep, &ck->compact);
+    }
+    return r;
+}
+
 static int give_all(struct checkpoint *ck, struct weights *w,
                     struct report *rep)
 {
     const struct slots *s = &ck->slots;
-    int r = make_all(ck, w, rep);
     char why[256];
+    int r = pack(ck, w->kern, rep);
+
+    r = r < 0 ? r : make_all(ck, w, rep);
 
     if (r == 0) {
         r = load_bytes(ck, rep);

@@ -94,9 +94,10 @@ void checkpoint_info(const struct checkpoint *ck, struct model_info *ret);
 
 /* Makes the weights in k and fills them, by conf.weights: MODEL_MAP and
  * MODEL_LOCK map the shards in place, MODEL_COPY reads them into anonymous huge
- * pages. -EBADMSG with the problem in rep: a form that k does not compute with,
- * a scale byte that cannot be computed exactly, a file that changed; what
- * progress returned, if negative. */
+ * pages, MODEL_COMPACT maps and packs BF16 matrices (compact.h). -EBADMSG with
+ * the problem in rep: a form that k does not compute with, a scale byte that
+ * cannot be computed exactly, a file that changed; what progress returned, if
+ * negative. */
 int weights_load(struct checkpoint *ck, struct kern *k,
                  struct model_report *rep, struct weights **ret);
 void weights_destroy(struct weights *w); /* NULL is fine */

@@ -123,6 +123,13 @@ void mk_ok_(const struct mk *k, int r, const char *file, int line)
 struct mk *mk_open(const char *path, const struct mk_backend *b, int drafts,
                    int max_rows)
 {
+    return mk_open_as(path, b, drafts, max_rows, MODEL_MAP, NULL, NULL);
+}
+
+struct mk *mk_open_as(const char *path, const struct mk_backend *b, int drafts,
+                      int max_rows, enum model_weights weights,
+                      const char *state_dir, char *notes)
+{
     struct mk *k = calloc(1, sizeof(*k));
     struct model_report rep = {0};
     int r;
@@ -139,9 +146,16 @@ struct mk *mk_open(const char *path, const struct mk_backend *b, int drafts,
     k->conf.max_rows = max_rows > 0 ? max_rows : 512;
     k->conf.drafts = drafts;
     k->conf.kv_bytes = 40 << 20;
+    k->conf.weights = weights;
+    k->conf.state_dir = state_dir;
     r = model_open_on(&k->m, &k->conf, ops_of(b), &rep);
     for (int i = 0; i < rep.n_problems; i++) {
         print_error("%s\n", rep.problem[i]);
+    }
+    for (int i = 0, at = 0; notes != NULL && i < rep.n_notes; i++) {
+        at +=
+            snprintf(notes + at, (size_t)(MK_NOTES - at), "%s\n", rep.note[i]);
+        assert_true(at < MK_NOTES);
     }
     model_report_finish(&rep);
     mk_ok(k, r);

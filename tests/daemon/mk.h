@@ -43,6 +43,12 @@ struct mk {
 /* drafts as in model_conf; max_rows 0: 512. */
 struct mk *mk_open(const char *path, const struct mk_backend *b, int drafts,
                    int max_rows);
+/* With the weights held that way; notes: NULL, or MK_NOTES bytes, empty, for
+ * what the report noted. */
+enum { MK_NOTES = 8192 };
+struct mk *mk_open_as(const char *path, const struct mk_backend *b, int drafts,
+                      int max_rows, enum model_weights weights,
+                      const char *state_dir, char *notes);
 void mk_close(struct mk *k);
 #define mk_ok(k, r) mk_ok_(k, r, __FILE__, __LINE__)
 void mk_ok_(const struct mk *k, int r, const char *file, int line);

@@ -24,7 +24,7 @@ daemon/sandbox.[ch] daemon/sandbox.h
 daemon/service.[ch] daemon/service.h daemon/base/* daemon/net/server.h daemon/options.h daemon/sched/engine.h <ev.h>
 daemon/base/*       daemon/base/* <ini.h> <systemd/*> <xxhash.h>
 daemon/text/*       daemon/base/* daemon/text/* <jansson.h> <pcre2.h>
-daemon/model/*      daemon/base/* daemon/model/* kernels/kernels.h kernels/quant.h <jansson.h> <pcre2.h> <xxhash.h>
+daemon/model/*      daemon/base/* daemon/model/* kernels/kernels.h kernels/quant.h kernels/compact.h <jansson.h> <pcre2.h> <xxhash.h>
 daemon/sched/*      daemon/base/* daemon/text/* daemon/sched/* daemon/model/model.h <xxhash.h>
 daemon/net/*        daemon/base/* daemon/net/* daemon/sched/job.h daemon/sched/engine.h client/wire.h <ev.h>
 kernels/ref/*       KERNELS kernels/ref/*

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+#ifndef STEPD_DAEMON_MODEL_COMPACT_H
+#define STEPD_DAEMON_MODEL_COMPACT_H
+
+/*
+ * weights = compact: the BF16 matrices of a checkpoint in 12 bits a weight
+ * (kernels/compact.h), made once from the shards and kept in a file under the
+ * state directory, which later starts map.
+ */
+
+#include "daemon/model/checkpoint.h"
+
+struct compact;
+
+/* Whether a slot is one of those that are packed: a filled BF16 matrix that
+ * linear or embed read. Norms, routers and BF16 experts stay as they are. */
+bool compact_takes(const struct checkpoint *ck, const struct slot *slot);
+/* Bytes of a packed matrix but for its escapes: for the memory plan. */
+uint64_t compact_bytes(const struct kern_weight_desc *d);
+
+/* Maps the file where it is whole and of these very shards, else packs the
+ * matrices (threads of its own, all gone when it returns) and writes it. Where
+ * there is no state directory, or it cannot be written, the packed weights live
+ * in memory only. Notes say which; a shard that cannot be read is a problem
+ * (-EBADMSG). A negative return of the progress callback. */
+int compact_open(struct checkpoint *ck, struct report *rep,
+                 struct compact **ret);
+void compact_close(struct compact *c); /* NULL is fine */
+
+/* The packed form of a slot, valid until compact_close: fills d and the planes.
+ * False: the slot is not packed (too many escapes, or compact_takes says no).
+ * c NULL: false. */
+bool compact_find(const struct compact *c, const struct slot *slot,
+                  struct kern_weight_desc *d, const void *plane[3]);
+/* Bytes of the BF16 tensors that nobody reads any more. */
+uint64_t compact_source(const struct compact *c);
+
+#endif
