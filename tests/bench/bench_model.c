@@ -9,8 +9,9 @@
  *
  * A  small: 1024 wide, 8 layers, 0.5 GB
  * B  real layers: 1 dense and 4 of experts, 16,384 words, 13 GB of files
- * C  real ratios: 45+3 layers 512 wide, 128,896 words (MTP 0.32 of the trunk's
- *    bytes, routed experts 0.19); what drafts give, and the rest of a step
+ * C  real ratios: 45+3 layers 512 wide (--quick: 256), 128,896 words (MTP 0.32
+ *    of the trunk's bytes, routed experts 0.19); what drafts give, and the rest
+ *    of a step
  * D  real KV: 12 full and 33+3 sliding layers of 8 KV heads, little else; what
  *    a long context costs
  *
@@ -73,7 +74,7 @@ static void shape_of(struct synth *s, char name, const struct options *o)
     s->cycle = true;
     if (name == 'C') {
         s->hidden = o->quick ? 256 : 512;
-        s->n_expert = 32;
+        s->n_expert = o->quick ? 32 : 64; /* of 288; a token takes 8 */
         s->n_shards = 4;
     } else if (name == 'D') {
         s->hidden = 128;

@@ -81,3 +81,9 @@ BENCH += tests/bench/bench_mask
 tests_bench_bench_mask_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_bench_bench_mask_LDADD = $(TEXT_LIBS)
 CLEANFILES += tests/bench/bench_mask$(EXEEXT)
+
+# The scheduler over a model that takes no time.
+EXTRA_PROGRAMS += tests/bench/bench_core
+BENCH += tests/bench/bench_core
+tests_bench_bench_core_LDADD = daemon/libsched.a $(TEXT_LIBS)
+CLEANFILES += tests/bench/bench_core$(EXEEXT)
