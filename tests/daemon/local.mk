@@ -157,6 +157,13 @@ check_PROGRAMS += tests/daemon/test_core_end
 tests_daemon_test_core_end_SOURCES = tests/daemon/test_core_end.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)
 tests_daemon_test_core_end_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_memory
+tests_daemon_test_core_memory_SOURCES = tests/daemon/test_core_memory.c \
+	tests/daemon/core_rig.h $(SCHED_FAKE)
+tests_daemon_test_core_memory_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+tests_daemon_test_core_memory_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=xcalloc \
+	-Wl,--wrap=model_seq_open,--wrap=model_submit,--wrap=model_collect
 check_PROGRAMS += tests/daemon/test_deliver
 tests_daemon_test_deliver_SOURCES = tests/daemon/test_deliver.c \
 	tests/daemon/answers.h
