@@ -3,8 +3,9 @@
 /*
  * The whole service, measured from outside: starts a private stepd on a
  * checkpoint (default: the bundled step-tiny), and prints time to READY,
- * memory, prefill and decode tokens/s at several numbers of streams, and what
- * the socket adds to a token.
+ * memory, and for 1 to 32 streams: prefill and decode tokens/s, tokens/s of the
+ * whole (from the first request to the last token), the 95th of a hundred times
+ * between tokens that a reader sees, and what the socket adds to a token.
  *
  * Greedy requests with ids asked for, so that each token is seen when it comes.
  * Prefill is timed by the daemon (timings.prefill_ms), decode by both sides:
@@ -28,9 +29,15 @@
 #include "tests/paths.h"
 
 #define ROUNDS 5
-#define MAX_STREAMS 16
+#define MAX_STREAMS 32
 #define PROMPT_WORDS 220
 #define ANSWER 96
+
+/* What one round of so many streams came to. */
+struct figures {
+    double prefill, decode, whole; /* tokens/s */
+    double p95_ms, added_us;
+};
 
 struct stream {
     double first_ms, last_ms; /* when the client saw tokens come */
@@ -132,9 +139,10 @@ static double memory_mib(pid_t pid, const char *field)
 
 static void submit(struct step_client *c, struct stream *s, int seed)
 {
-    char prompt[PROMPT_WORDS * 12];
+    static int serial; /* in front: no two prompts share a page */
+    char prompt[PROMPT_WORDS * 12 + 16];
     struct step_request *r;
-    size_t n = 0;
+    size_t n = (size_t)snprintf(prompt, sizeof(prompt), "%d: ", serial++);
     int err;
 
     for (int i = 0; i < PROMPT_WORDS; i++) {
@@ -187,15 +195,32 @@ static void take(const struct step_event *e)
     }
 }
 
-/* One round of n streams at once; adds a line's figures. */
-static void run(struct step_client *c, int n, int round, double *prefill,
-                double *decode, double *added_us)
+/* The waits between the deliveries that readers saw; tokens that came together
+ * waited as long as the first of them, so each delivery counts once. */
+static double p95_between(const struct stream *s, int n)
+{
+    static double wait[MAX_STREAMS * ANSWER];
+    int k = 0;
+
+    for (int i = 0; i < n; i++) {
+        for (int j = 1; j < s[i].n_at; j++) {
+            if (s[i].at[j] > s[i].at[j - 1]) {
+                wait[k++] = s[i].at[j] - s[i].at[j - 1];
+            }
+        }
+    }
+    qsort(wait, (size_t)k, sizeof(*wait), by_value);
+    return k > 0 ? wait[k * 95 / 100] : 0;
+}
+
+/* One round of n streams at once. */
+static struct figures run(struct step_client *c, int n, int round)
 {
     struct stream s[MAX_STREAMS] = {0};
     const struct step_event *e;
     double first = 0, last = 0, extra = 0;
-    int64_t prompt = 0, together = 0;
-    double prefill_ms = 0;
+    int64_t prompt = 0, together = 0, answer = 0;
+    double prefill_ms = 0, start = now_ms();
     int left = n;
 
     for (int i = 0; i < n; i++) {
@@ -221,6 +246,7 @@ static void run(struct step_client *c, int n, int round, double *prefill,
         first = i == 0 || s[i].first_ms > first ? s[i].first_ms : first;
         last = s[i].last_ms > last ? s[i].last_ms : last;
         prompt += s[i].prompt;
+        answer += s[i].answer;
         prefill_ms =
             s[i].prefill_ms > prefill_ms ? s[i].prefill_ms : prefill_ms;
         extra += (wall - s[i].decode_ms) / (double)(s[i].answer - 1);
@@ -231,9 +257,32 @@ static void run(struct step_client *c, int n, int round, double *prefill,
             together += s[i].at[j] > first;
         }
     }
-    prefill[round] = (double)prompt / prefill_ms * 1e3;
-    decode[round] = (double)together / (last - first) * 1e3;
-    added_us[round] = extra / n * 1e3;
+    return (struct figures){
+        .prefill = (double)prompt / prefill_ms * 1e3,
+        .decode = (double)together / (last - first) * 1e3,
+        .whole = (double)answer / (last - start) * 1e3,
+        .p95_ms = p95_between(s, n),
+        .added_us = extra / n * 1e3,
+    };
+}
+
+/* Medians over the rounds, each figure by itself. */
+static void print_line(struct step_client *c, int n)
+{
+    double v[5][ROUNDS];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct figures f = run(c, n, round);
+
+        v[0][round] = f.prefill;
+        v[1][round] = f.decode;
+        v[2][round] = f.whole;
+        v[3][round] = f.p95_ms;
+        v[4][round] = f.added_us;
+    }
+    printf("%8d %14.0f %14.0f %14.0f %14.2f %14.1f\n", n, median(v[0], ROUNDS),
+           median(v[1], ROUNDS), median(v[2], ROUNDS), median(v[3], ROUNDS),
+           median(v[4], ROUNDS));
 }
 
 int main(int argc, char **argv)
@@ -241,7 +290,7 @@ int main(int argc, char **argv)
     const char *stepd = argc > 1 ? argv[1] : TEST_BUILDDIR "/daemon/stepd";
     const char *model =
         argc > 2 ? argv[2] : TEST_SRCDIR "/tests/data/step-tiny";
-    static const int streams[] = {1, 4, 16};
+    static const int streams[] = {1, 4, 8, 16, 32};
     char dir[] = "/tmp/bench_daemon.XXXXXX", sock[sizeof(dir) + 8];
     struct step_client *c;
     double t0, up;
@@ -260,17 +309,12 @@ int main(int argc, char **argv)
     printf("start to first answer  %8.1f ms\n", up);
     printf("memory after load      %8.1f MiB resident (%.1f anonymous)\n",
            memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
-    printf("%8s %16s %16s %22s\n", "streams", "prefill tok/s", "decode tok/s",
-           "socket adds us/token");
+    printf("%8s %14s %14s %14s %14s %14s\n", "", "prefill", "decode",
+           "aggregate", "p95 between", "socket adds");
+    printf("%8s %14s %14s %14s %14s %14s\n", "streams", "tok/s", "tok/s",
+           "tok/s", "tokens, ms", "us/token");
     for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++) {
-        double prefill[ROUNDS], decode[ROUNDS], added[ROUNDS];
-
-        for (int round = 0; round < ROUNDS; round++) {
-            run(c, streams[i], round, prefill, decode, added);
-        }
-        printf("%8d %16.0f %16.0f %22.1f\n", streams[i],
-               median(prefill, ROUNDS), median(decode, ROUNDS),
-               median(added, ROUNDS));
+        print_line(c, streams[i]);
     }
     printf("memory at the end      %8.1f MiB resident (%.1f anonymous)\n",
            memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
