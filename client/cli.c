@@ -23,8 +23,13 @@ static const char prompt_help[] =
     "prompt; with it standard input is not read. A --file is appended on a new\n"
     "line.";
 
+static const char chat_help[] =
+    "PROMPT is one argument. Without it, or with -, standard input is the\n"
+    "prompt; with it standard input is not read. A --file is appended on a new\n"
+    "line. On a terminal, without PROMPT, it is a conversation: /help there.";
+
 const struct cli_command cli_commands[] = {
-    {"chat", "[PROMPT]", "ask the model; the answer streams", prompt_help,
+    {"chat", "[PROMPT]", "ask the model; the answer streams", chat_help,
      cli_chat},
     {"complete", "[PROMPT]", "continue a raw text", prompt_help, cli_complete},
     {"tokenize", "[TEXT]", "token ids of a text, without BOS",

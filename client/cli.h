@@ -103,6 +103,14 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 void cli_setup(void);
 /* The signal that asked for an end, or 0. */
 int cli_signal(void);
+/* From now on a second SIGINT does not end the program. */
+void cli_patient(void);
+/* Forgets a SIGINT; false where another signal has come. */
+bool cli_forget_interrupt(void);
+/* Blocks the signals that ask for an end, SIGWINCH and SIGTSTP; cli_wait_input
+ * lets them in, waits for standard input, and is true when there is some. */
+void cli_block_signals(bool on);
+bool cli_wait_input(void);
 /* Connects, or says why not and returns the exit code; 0 when connected. */
 int cli_connect(struct cli *cli);
 int cli_exit_code(int step_error);
@@ -136,6 +144,7 @@ int cli_flush(void);
  * (ctx: a char, '\n'), as it is. */
 void cli_print_ids(void *ctx, const struct step_event *e);
 void cli_print_text(void *ctx, const struct step_event *e);
+int cli_columns(void); /* of the terminal on stderr; 80 if there is none */
 /* A line of progress on stderr, if that is a terminal; NULL takes it away. */
 void cli_progress(const char *line);
 
@@ -165,6 +174,8 @@ struct cli_generate {
     const char *schema; /* --json-schema FILE */
     struct cli_list files, choices;
     bool newline; /* the text ends with one, in a pipe too */
+    struct cli_text *answer, *reasoning; /* NULL, or where to keep the text */
+    bool ended; /* the last event of the last run has come */
 };
 /* Options of both: appended to own (which has room for CLI_N_GENERATE more). */
 #define CLI_N_GENERATE 26
@@ -173,5 +184,19 @@ void cli_generate_options(struct cli *cli, struct cli_generate *g,
 /* --file, --json-schema, --choice into text and request. */
 int cli_generate_inputs(struct cli_generate *g, struct cli_text *t);
 int cli_generate_run(struct cli *cli, struct cli_generate *g);
+
+/* ---- cli_line.c, cli_repl.c --------------------------------------------- */
+
+/* Prompts typed at the terminal. */
+struct cli_line;
+struct cli_line *cli_line_open(void);
+void cli_line_close(struct cli_line *l);
+/* The next prompt, over what t held. False at the end of input, or when a
+ * signal came. */
+bool cli_line_read(struct cli_line *l, struct cli_text *t);
+
+/* A conversation. system and session may be NULL. */
+int cli_repl(struct cli *cli, struct cli_generate *g, const char *system,
+             const char *session);
 
 #endif

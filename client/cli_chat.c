@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * stepctl chat: one question, one answer.
+ * stepctl chat: one question, one answer. Without a question, on a terminal, it
+ * is a conversation (cli_repl.c).
  */
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cli.h"
 
@@ -49,8 +51,8 @@ static int set_prompt(struct cli *cli, struct cli_generate *g, int argc,
     int code = cli_read_prompt(&t, argc, argv);
 
     if (code < 0 && g->files.n == 0) {
-        cli_error("unsupported: there is no interactive mode in this version");
-        return EX_UNAVAILABLE;
+        /* Typed, but the answer goes to a pipe or file: as cat reads. */
+        code = cli_read_file(&t, "-");
     }
     if (code <= 0) {
         code = cli_generate_inputs(g, &t);
@@ -69,9 +71,38 @@ static int set_prompt(struct cli *cli, struct cli_generate *g, int argc,
     return code;
 }
 
+/* A conversation, where there is no question and somebody to ask for one. */
+static bool is_interactive(const struct cli *cli, const struct cli_generate *g,
+                           int argc)
+{
+    return argc == 0 && g->files.n == 0 && !cli->json && !g->ids &&
+           isatty(STDIN_FILENO) && cli_terminal();
+}
+
+/* One question, one answer. */
+static int ask_once(struct cli *cli, struct cli_generate *g, const char *system,
+                    const char *session, int argc, char **argv)
+{
+    if (system != NULL) {
+        step_request_add_message(g->r, "system", system, strlen(system));
+    }
+    if (session != NULL) {
+        step_request_set_str(g->r, "session", session, strlen(session));
+    }
+    int code = set_prompt(cli, g, argc, argv);
+    if (code == 0) {
+        code = cli_request_error(g->r);
+    }
+    if (code == 0) {
+        code = cli_connect(cli);
+    }
+    return code == 0 ? cli_generate_run(cli, g) : code;
+}
+
 static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
 {
     const char *system = NULL, *tools = NULL, *tool_choice = NULL;
+    const char *session = NULL;
     struct cli_option options[10 + CLI_N_GENERATE] = {
         {"system", CLI_TEXT, "TEXT", NULL, &system, "the system message"},
         {"tools", CLI_TEXT, "FILE", NULL, &tools,
@@ -84,8 +115,7 @@ static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
          "answer without reasoning"},
         {"show-reasoning", CLI_FLAG, NULL, NULL, &g->show_reasoning,
          "print the reasoning in a pipe too"},
-        {"session", CLI_KEY_STR, "NAME", "session", NULL,
-         "go on in this session"},
+        {"session", CLI_TEXT, "NAME", NULL, &session, "go on in this session"},
         {"append", CLI_KEY_TRUE, NULL, "append", NULL,
          "the prompt follows the session's messages"},
     };
@@ -99,23 +129,22 @@ static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
     if (n > 1) {
         return cli_usage(cli, "the prompt must be one argument: quote it");
     }
-    if (system != NULL) {
-        step_request_add_message(g->r, "system", system, strlen(system));
-    }
-    code = set_prompt(cli, g, n, argv);
-    if (code == 0 && tools != NULL) {
-        code = set_tools(g->r, tools);
-    }
+    code = tools != NULL ? set_tools(g->r, tools) : 0;
     if (code == 0 && tool_choice != NULL) {
         set_tool_choice(g->r, tool_choice);
     }
+    if (code != 0) {
+        return code;
+    }
+    if (!is_interactive(cli, g, n)) {
+        return ask_once(cli, g, system, session, n, argv);
+    }
+    struct cli_text none = {0};
+    code = cli_generate_inputs(g, &none);
     if (code == 0) {
         code = cli_request_error(g->r);
     }
-    if (code == 0) {
-        code = cli_connect(cli);
-    }
-    return code == 0 ? cli_generate_run(cli, g) : code;
+    return code == 0 ? cli_repl(cli, g, system, session) : code;
 }
 
 int cli_chat(struct cli *cli, int argc, char **argv)

@@ -122,7 +122,7 @@ int cli_generate_inputs(struct cli_generate *g, struct cli_text *t)
 /* ---- printing ----------------------------------------------------------- */
 
 struct printer {
-    const struct cli_generate *g;
+    struct cli_generate *g;
     bool show_reasoning;
     bool in_reasoning; /* the last text printed was reasoning */
     char last;         /* last byte printed */
@@ -192,6 +192,10 @@ static void take_delta(struct printer *p, const struct step_event *e)
     bool content = n_kind == 7 && memcmp(kind, "content", 7) == 0;
     if (!content && (n_kind != 9 || memcmp(kind, "reasoning", 9) != 0)) {
         return;
+    }
+    struct cli_text *kept = content ? p->g->answer : p->g->reasoning;
+    if (kept != NULL) {
+        cli_append(kept, text, n);
     }
     if (p->g->no_stream) {
         cli_append(content ? &p->content : &p->reasoning, text, n);
@@ -273,6 +277,7 @@ static void on_event(void *ctx, const struct step_event *e)
                step_event_type(e) == STEP_EVENT_ERROR) {
         finish_text(p);
         cli_flush();
+        p->g->ended = true;
     }
     if (step_event_type(e) == STEP_EVENT_DONE && p->g->stats) {
         print_stats(e);
@@ -332,7 +337,12 @@ int cli_generate_run(struct cli *cli, struct cli_generate *g)
         g->ids = false;
         fn = on_event_json;
     }
+    g->ended = false;
     int code = cli_run(cli, g->r, fn, &p);
+    if (fn == on_event && !g->ended) {
+        /* Given up in the middle: the terminal in its usual state still. */
+        finish_text(&p);
+    }
     free(p.content.p);
     free(p.reasoning.p);
     return code;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "client/cli.h"
@@ -21,7 +22,7 @@ static struct {
     char buf[16384];
     size_t n;
     int err;
-    bool progress; /* a line stands on stderr */
+    int n_progress; /* length of the line that stands on stderr */
 } out;
 
 static void write_all(void)
@@ -128,15 +129,37 @@ void cli_dim(bool on)
     }
 }
 
+int cli_columns(void)
+{
+    struct winsize size;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0
+               ? size.ws_col
+               : 80;
+}
+
 void cli_progress(const char *line)
 {
-    if (!isatty(STDERR_FILENO) || (line == NULL && !out.progress)) {
+    char text[128] = "";
+    int n, room = cli_columns() - 1;
+
+    if (!isatty(STDERR_FILENO) || (line == NULL && out.n_progress == 0)) {
         return;
     }
-    /* Carriage return and spaces work on any terminal. */
-    fprintf(stderr, "\r%-60s\r%s", "", line != NULL ? line : "");
+    if (line != NULL) {
+        snprintf(text, sizeof(text), "%.*s", room, line);
+    }
+    /* Carriage return and spaces work on any terminal. A line never reaches the
+     * last column: it would not be one line any more. */
+    n = (int)strlen(text);
+    if (out.n_progress > room) {
+        out.n_progress = room;
+    }
+    fprintf(stderr, "\r%s%*s%s", text,
+            out.n_progress > n ? out.n_progress - n : 0, "",
+            n == 0 ? "\r" : "");
     fflush(stderr);
-    out.progress = line != NULL;
+    out.n_progress = n;
 }
 
 void cli_print_ids(void *ctx, const struct step_event *e)

@@ -30,20 +30,61 @@
 /* How long an interrupted request may take to end. */
 #define CANCEL_MS 2000
 
-static volatile sig_atomic_t got_signal;
-static sigset_t ended_by; /* the signals that ask for an end */
+static volatile sig_atomic_t got_signal, patient;
+static sigset_t ended_by;  /* the signals that ask for an end */
+static sigset_t unblocked; /* the mask before cli_block_signals */
 
 static void on_signal(int sig)
 {
-    if (got_signal != 0) {
+    if (got_signal == 0) {
+        got_signal = sig;
+    } else if (patient == 0 || got_signal != SIGINT) {
         _exit(128 + sig);
+    } else {
+        got_signal = sig; /* another SIGINT, or one that ends the program */
     }
-    got_signal = sig;
 }
 
 int cli_signal(void)
 {
     return got_signal;
+}
+
+void cli_patient(void)
+{
+    patient = 1;
+}
+
+bool cli_forget_interrupt(void)
+{
+    sigset_t before;
+
+    sigprocmask(SIG_BLOCK, &ended_by, &before);
+    if (got_signal == SIGINT) {
+        got_signal = 0;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return got_signal == 0;
+}
+
+void cli_block_signals(bool on)
+{
+    sigset_t set = ended_by;
+
+    if (on) {
+        sigaddset(&set, SIGWINCH);
+        sigaddset(&set, SIGTSTP);
+        sigprocmask(SIG_BLOCK, &set, &unblocked);
+    } else {
+        sigprocmask(SIG_SETMASK, &unblocked, NULL);
+    }
+}
+
+bool cli_wait_input(void)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+
+    return ppoll(&p, 1, NULL, &unblocked) > 0;
 }
 
 void cli_setup(void)

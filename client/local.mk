@@ -65,12 +65,14 @@ client_stepctl_SOURCES = \
 	client/cli_generate.c \
 	client/cli_input.c \
 	client/cli_later.c \
+	client/cli_line.c \
 	client/cli_metrics.c \
 	client/cli_options.c \
 	client/cli_output.c \
 	client/cli_ping.c \
 	client/cli_reload.c \
 	client/cli_render.c \
+	client/cli_repl.c \
 	client/cli_run.c \
 	client/cli_status.c \
 	client/cli_tokenize.c

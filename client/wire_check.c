@@ -254,7 +254,7 @@ static int by_name(const void *va, const void *vb)
     if (a->n != b->n) {
         return a->n < b->n ? -1 : 1;
     }
-    return memcmp(a->p, b->p, a->n);
+    return a->n > 0 ? memcmp(a->p, b->p, a->n) : 0; /* p may be NULL */
 }
 
 /* One map's keys, sorted in scratch memory so that the cost stays n log n

@@ -28,7 +28,7 @@ static const msgpack_object *map_find(const msgpack_object_map *map,
 {
     for (uint32_t i = 0; i < map->size; i++) {
         const msgpack_object_str *k = &map->ptr[i].key.via.str;
-        if (k->size == n && memcmp(k->ptr, key, n) == 0) {
+        if (k->size == n && (n == 0 || memcmp(k->ptr, key, n) == 0)) {
             return &map->ptr[i].val;
         }
     }

@@ -8,7 +8,8 @@
 It answers hello and then each request by the words in its prompt (see answer),
 writes each request to LOG as one line of JSON, and prints "listening" when it
 listens. KEYs: mode=version|denied|mute|close (what becomes of hello),
-lack=FEATURE (not announced), state=WORD (of ping), ready_after=N (pings).
+lack=FEATURE (not announced), have=FEATURE,... (beside those below), state=WORD
+(of ping), ready_after=N (pings).
 """
 
 import json
@@ -99,10 +100,11 @@ class Connection(threading.Thread):
             return
         features = ["op." + op for op in OPS] + ["key." + k for k in KEYS]
         lack = self.server.keys.get("lack")
+        have = [f for f in self.server.keys.get("have", "").split(",") if f]
         self.send(id=r["id"], event="hello", version=1, version_min=1,
                   version_max=1, server_version="fake",
                   served_model_name="fake-model",
-                  features=[f for f in features if f != lack],
+                  features=[f for f in features if f != lack] + have,
                   limits={"max_frame": 16 << 20}, novelty=[1])
 
     def answer_ping(self, r):

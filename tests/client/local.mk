@@ -22,7 +22,8 @@ tests_client_test_wire_put_LDADD = client/libwire.la $(TEST_LIBS)
 EXTRA_DIST += tests/client/fake_stepd.py tests/e2e/client.py
 dist_check_SCRIPTS += tests/client/test_cli.sh \
 	tests/client/test_manuals.sh \
-	tests/client/test_cli_denied.sh
+	tests/client/test_cli_denied.sh \
+	tests/client/test_repl.py
 
 # ---- libstepclient ----
 check_PROGRAMS += tests/client/test_client

@@ -121,6 +121,7 @@ EXTRA_DIST += tests/fuzz/replay.c \
 	tests/fuzz/corpus/wire/request-deep \
 	tests/fuzz/corpus/wire/request-detokenize \
 	tests/fuzz/corpus/wire/request-duplicate \
+	tests/fuzz/corpus/wire/request-empty-keys \
 	tests/fuzz/corpus/wire/request-ext \
 	tests/fuzz/corpus/wire/request-forms \
 	tests/fuzz/corpus/wire/request-hello \
