@@ -189,7 +189,8 @@ static void log_failed(int status, const char *cause)
 }
 
 /* The load or the device failed. Those who wait have been told by the engine's
- * events; whoever comes before the end is told `unavailable`. */
+ * events; whoever comes to a start that cannot succeed is told `unavailable`.
+ * One that did serve ends at once: who comes waits for the next instance. */
 static void on_failed(struct daemon *d, const struct engine_status *st)
 {
     char hint[SANDBOX_HINT];
@@ -200,7 +201,7 @@ static void on_failed(struct daemon *d, const struct engine_status *st)
         log_error("%s", hint);
     }
     service_failed(&d->service, st->cause);
-    if (!d->inherited || d->stopping) {
+    if (!d->inherited || d->stopping || d->service.ready) {
         finish(d);
         return;
     }

@@ -88,3 +88,28 @@ endif
 if INSTALL_TMPFILES
 	rm -f '$(DESTDIR)$(tmpfilesdir)/stepd.conf'
 endif
+
+# ---- Debian packages: make deb leaves them in deb/ -----------------------------
+
+DEBIAN = changelog control copyright libstepclient-dev.install \
+	libstepclient0.install libstepclient0.symbols not-installed rules \
+	source/format stepctl.install stepd-cuda.examples stepd-cuda.install \
+	stepd.install stepd.postinst stepd.postrm stepd.prerm
+EXTRA_DIST += $(DEBIAN:%=systemd/debian/%)
+if WITH_CUDA
+DEB_PROFILES = --build-profiles=pkg.stepd.cuda
+endif
+
+deb: dist
+	rm -rf deb && $(MKDIR_P) deb
+	cd deb && xz -dc ../$(distdir).tar.xz | tar -xf - && \
+	cp -r $(distdir)/systemd/debian $(distdir)/debian && \
+	cd $(distdir) && chmod 755 debian/rules && \
+	DEB_BUILD_OPTIONS="parallel=$$(nproc) $$DEB_BUILD_OPTIONS" \
+	    dpkg-buildpackage -b -us -uc $(DEB_PROFILES)
+	rm -rf deb/$(distdir) && ls deb/*.deb
+.PHONY: deb
+
+clean-deb:
+	rm -rf deb
+.PHONY: clean-deb

@@ -87,7 +87,7 @@ tests/data/unpacked.stamp: tests/data/micro.tar.xz \
 CLEANFILES += tests/data/unpacked.stamp \
 	tests/data/real-tokenizer/tokenizer.json
 
-clean-local: clean-systemd
+clean-local: clean-systemd clean-deb
 	rm -rf tests/data/micro
 
 # ---- programs and scripts -------------------------------------------------

@@ -204,4 +204,5 @@ expect_clean_run()
 
 trap 'rm -rf "$tmp"' EXIT
 trap 'show_logs; echo "FAIL: $(basename "$0"): line $LINENO" >&2' ERR
-install_stepd
+# test_deb.sh installs packages instead.
+[ -n "${STEPD_NO_INSTALL-}" ] || install_stepd

@@ -13,7 +13,9 @@ SYSTEMD_TESTS = \
 	tests/systemd/test_restart.sh \
 	tests/systemd/test_users.sh \
 	tests/systemd/test_sandbox.sh \
-	tests/systemd/test_e2e.sh
+	tests/systemd/test_e2e.sh \
+	tests/systemd/test_drills.sh \
+	tests/systemd/test_deb.sh
 EXTRA_DIST += $(SYSTEMD_TESTS) tests/systemd/functions.sh \
 	tests/systemd/systemd-box
 

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# The packages of `make deb`: installed with apt, started by the first connect,
+# asked, built against, upgraded while it serves, removed, purged without a
+# trace; lintian finds no error.
+
+STEPD_NO_INSTALL=1
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. "$(dirname "$0")/functions.sh"
+
+debs=("$builddir"/deb/*.deb)
+[ -e "${debs[0]}" ] || skip "no packages: make deb, which needs debhelper"
+BIN=/usr/bin
+CONF=/etc/stepd/stepd.conf
+cp -r "$srcdir/tests/data/step-tiny" "$MODEL"
+
+apt_get()
+{
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" \
+        >"$tmp/apt" 2>&1 || {
+        cat "$tmp/apt" >&2
+        fail "apt-get $1"
+    }
+}
+
+pick()
+{
+    find "$1" -name "*.deb" ! -name '*-dbgsym_*' ! -name 'stepd-cuda_*'
+}
+
+# ---- installed: the socket listens, nothing is loaded, the cause is told
+mapfile -t debs < <(pick "$builddir/deb")
+[ "${#debs[@]}" -eq 4 ] || fail "packages: ${debs[*]}"
+apt_get install --no-install-recommends "${debs[@]}"
+systemctl -q is-enabled stepd.socket || fail "stepd.socket is not enabled"
+systemctl -q is-active stepd.socket || fail "stepd.socket does not listen"
+expect_prop ActiveState inactive
+[ "$(stat -c '%a %U %G' "$SOCK")" = "660 stepd stepd" ] || fail "the socket"
+expect_status 69 ctl chat Hi 2>"$tmp/err"
+grep -q 'unavailable: no model' "$tmp/err" || fail "$(cat "$tmp/err")"
+for page in stepd.8 stepctl.1 stepd.conf.5 stepd-protocol.7 libstepclient.3; do
+    ls "/usr/share/man/man${page##*.}/$page"* >/dev/null || fail "no $page"
+done
+
+# ---- configured and asked, by a user of the group; built against
+echo "model = $MODEL" >>"$CONF"
+user ann stepd
+until_true is_prop ActiveState failed
+as ann stepctl ping --wait "$WAIT_SECONDS" | grep -q ready || fail "not ready"
+as ann stepctl chat --temperature 0 --no-thinking 'What is 7 plus 8?' |
+    grep -q 15 || fail "the answer"
+cat >"$tmp/x.c" <<'END'
+#include <stdio.h>
+#include <stepd/client.h>
+int main(void)
+{
+    struct step_client *c;
+    int err = step_client_create(&c);
+    if (err == 0) {
+        err = step_client_connect(c, NULL);
+    }
+    printf("%s\n", step_strerror(err));
+    step_client_destroy(c);
+    return err != 0;
+}
+END
+if command -v gcc >/dev/null; then
+    # shellcheck disable=SC2046 # words, on purpose
+    gcc -o "$tmp/x" "$tmp/x.c" $(pkg-config --cflags --libs stepclient)
+    "$tmp/x" || fail "a program against libstepclient-dev"
+fi
+
+# ---- upgraded while it serves: same socket, same state, another process
+inode=$(stat -c %i "$SOCK")
+pid=$(main_pid)
+echo kept >/var/lib/stepd/kept
+mkdir "$tmp/new"
+for deb in "${debs[@]}"; do
+    dpkg-deb -R "$deb" "$tmp/tree"
+    sed -i -E 's/^(Version: .*|.*\(= [^)]*)-1(\)?)/\1-2\2/; s/-1\)/-2)/g' \
+        "$tmp/tree/DEBIAN/control"
+    dpkg-deb --root-owner-group -b "$tmp/tree" "$tmp/new/$(basename "$deb")" \
+        >/dev/null
+    rm -rf "$tmp/tree"
+done
+mapfile -t newer < <(pick "$tmp/new")
+apt_get install "${newer[@]}"
+[ "$(dpkg-query -W -f '${Version}' stepd)" = 0.1.0-2 ] || fail "no upgrade"
+[ "$(stat -c %i "$SOCK")" = "$inode" ] || fail "the socket was made anew"
+until_true is_prop ActiveState active
+[ "$(main_pid)" != "$pid" ] || fail "the old daemon runs on"
+[ "$(cat /var/lib/stepd/kept)" = kept ] || fail "state was lost"
+grep -q "^model = $MODEL" "$CONF" || fail "the configuration was lost"
+as ann stepctl ping --wait "$WAIT_SECONDS" >/dev/null
+
+# ---- removed: nothing runs or listens, configuration and sessions stay
+apt_get remove stepd stepctl libstepclient0 libstepclient-dev
+[ ! -e "$SOCK" ] || fail "the socket is left"
+! pgrep -x stepd >/dev/null || fail "it still runs"
+grep -q "^model = $MODEL" "$CONF" || fail "the configuration was removed"
+[ -e /var/lib/stepd/kept ] || fail "sessions were removed"
+
+# ---- purged: no trace
+apt_get purge stepd stepctl libstepclient0 libstepclient-dev
+left=$(find /etc /usr /lib /var /run -xdev \( -path '/var/lib/apt' \
+    -o -path /var/log -o -path '/var/cache' -o -path "$builddir" \
+    -o -path "$srcdir" -o -path /run/log \) -prune -o \( -name 'stepd*' \
+    -o -name 'libstepclient*' -o -name 'stepctl*' \) -print 2>/dev/null |
+    grep -v '^/var/tmp\|^/usr/share/doc-base' || :)
+[ -z "$left" ] || fail "left behind: $left"
+! getent passwd stepd >/dev/null || fail "the user is left"
+! getent group stepd >/dev/null || fail "the group is left"
+echo "installed, asked, upgraded, removed, purged: ${#debs[@]} packages"
+
+if command -v lintian >/dev/null; then
+    lintian --fail-on error --tag-display-limit 0 --allow-root \
+        "$builddir"/deb/*.changes 2>&1 | tee "$tmp/lintian" | tail -n 20
+    ! grep -q '^E: ' "$tmp/lintian" || fail "lintian has errors"
+else
+    echo "SKIP: lintian is not installed"
+fi

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# Failure drills, one after the other in one box. After each the next start
+# serves, and nothing is in /run/stepd but the socket of stepd.socket (field
+# reports 73, 75, 92).
+
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. "$(dirname "$0")/functions.sh"
+
+SHARD=$MODEL/model-00002.safetensors
+
+kill_main()
+{
+    systemctl kill --kill-who=main -s "$1" stepd.service
+}
+
+# hold_request FILE: a request that is held in its first step.
+hold_request()
+{
+    ctl complete --max-tokens 3 --json x >"$1" 2>&1 &
+    held=$!
+    until_true grep -q accepted "$1"
+}
+
+# serves DRILL: with the plain configuration, and after a start of its own.
+serves()
+{
+    conf
+    systemctl reset-failed stepd.service 2>/dev/null || :
+    systemctl restart stepd.service || {
+        show_logs
+        fail "$1: the next start"
+    }
+    ready
+    ctl complete --temperature 0 --max-tokens 4 'The capital of' >"$tmp/text" \
+        2>/dev/null
+    if [ ! -e "$tmp/first" ]; then
+        cp "$tmp/text" "$tmp/first"
+    fi
+    cmp -s "$tmp/first" "$tmp/text" || fail "$1: another answer than before"
+    expect_clean_run
+    echo "drill: $1"
+}
+
+dropin stepd.service RestartSec=100ms
+systemctl start stepd.socket
+serves "no failure at all"
+
+# ---- kill -9
+conf test_hold_load=yes
+systemctl stop stepd.service
+ctl complete --max-tokens 1 x >"$tmp/out" 2>&1 &
+client=$!
+until_true is_prop ActiveState activating
+until_true ctl status >/dev/null
+conf
+kill_main KILL
+expect_status 69 wait "$client"
+until_true is_prop NRestarts 1
+ready
+serves "kill -9 in the load"
+
+conf test_hold_steps=yes
+systemctl restart stepd.service
+ready
+hold_request "$tmp/out"
+conf
+kill_main KILL
+expect_status 69 wait "$held"
+ready
+serves "kill -9 in the prefill"
+
+# ---- stopped with requests in flight: they get drain_timeout, then an end
+conf test_hold_steps=yes drain_timeout=100ms
+systemctl restart stepd.service
+ready
+hold_request "$tmp/out"
+systemctl stop stepd.service
+expect_status 75 wait "$held"
+grep -Eq 'draining|cancelled' "$tmp/out" || fail "$(cat "$tmp/out")"
+expect_prop Result success
+serves "stopped with requests in flight"
+
+# ---- shards, under a running daemon
+cp "$SHARD" "$SHARD.new"
+mv "$SHARD.new" "$SHARD"
+ctl complete --max-tokens 4 x >/dev/null 2>&1 || fail "renamed over is harmless"
+expect_prop NRestarts 0
+serves "a shard renamed over"
+
+for how in truncated rewritten; do
+    cp "$SHARD" /srv/shard.good
+    if [ "$how" = truncated ]; then
+        truncate -s -4096 "$SHARD"
+    else
+        # The same bytes, in place: the time of the change is what is seen.
+        cat /srv/shard.good >"$SHARD"
+        touch -d '2030-01-01' "$SHARD"
+    fi
+    status=0
+    ctl complete --max-tokens 4 x >/dev/null 2>"$tmp/err" || status=$?
+    case $status in
+    65 | 69) ;; # told `corrupt`, or cut off by the end
+    *) fail "$how: status $status: $(cat "$tmp/err")" ;;
+    esac
+    if [ "$how" = truncated ]; then
+        # Started again it finds the damage, and says so to who comes.
+        until_true is_prop ExecMainStatus 65
+        expect_status 69 ctl complete --max-tokens 4 x 2>"$tmp/err"
+        grep -q 'unavailable: .*model-00002' "$tmp/err" || fail "$(cat "$tmp/err")"
+    else
+        until_true logged 'changed'
+    fi
+    cp /srv/shard.good "$SHARD"
+    serves "a shard $how"
+done
+
+# ---- a thousand rapid connects, at rest and while it starts
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e \
+    "$PYTHON3" - "$SOCK" <<'END'
+import socket, sys
+for i in range(1000):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.connect(sys.argv[1])
+    if i % 3 == 0:
+        s.send(b"\0\0\0\5garbage"[: i % 12])
+    s.close()
+END
+ctl tokenize x >/dev/null || fail "after a thousand connects"
+expect_prop NRestarts 0
+serves "1,000 rapid connects"
+
+# ---- journald stopped: the log is lost, the service is not
+systemctl stop systemd-journald.socket systemd-journald-dev-log.socket \
+    systemd-journald-audit.socket systemd-journald.service 2>/dev/null || :
+for _ in $(seq 40); do
+    ctl complete --max-tokens 1 x >/dev/null 2>&1 || fail "without a journal"
+done
+systemctl start systemd-journald.service
+serves "journald stopped"
+
+# ---- the model's folder is missing at boot, and comes later
+mv "$MODEL" /srv/away
+systemctl stop stepd.service
+expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
+grep -q "unavailable: $MODEL" "$tmp/err" || fail "$(cat "$tmp/err")"
+mv /srv/away "$MODEL"
+until_true is_prop ActiveState failed
+ready
+serves "the model's folder was missing at boot"
