@@ -15,7 +15,7 @@ function escaped(s)
 	sub(/^Usage: stepctl /, "")
 	name = $1
 	sub(/ \[OPTION\]\.\.\./, "")
-	printf "\n## %s\n\n", escaped($0)
+	printf "\n## %s\n\n", $0
 	next
 }
 /^Not in this version/ {

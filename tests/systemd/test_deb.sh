@@ -13,6 +13,7 @@ STEPD_NO_INSTALL=1
 debs=("$builddir"/deb/*.deb)
 [ -e "${debs[0]}" ] || skip "no packages: make deb, which needs debhelper"
 BIN=/usr/bin
+rm -f /usr/sbin/policy-rc.d # what a container has, and a host has not
 CONF=/etc/stepd/stepd.conf
 cp -r "$srcdir/tests/data/step-tiny" "$MODEL"
 
@@ -40,6 +41,8 @@ expect_prop ActiveState inactive
 [ "$(stat -c '%a %U %G' "$SOCK")" = "660 stepd stepd" ] || fail "the socket"
 expect_status 69 ctl chat Hi 2>"$tmp/err"
 grep -q 'unavailable: no model' "$tmp/err" || fail "$(cat "$tmp/err")"
+[ -z "$(find /etc/systemd/user -name 'stepd*')" ] ||
+    fail "every user would have a daemon of his own"
 for page in stepd.8 stepctl.1 stepd.conf.5 stepd-protocol.7 libstepclient.3; do
     ls "/usr/share/man/man${page##*.}/$page"* >/dev/null || fail "no $page"
 done
@@ -103,7 +106,7 @@ grep -q "^model = $MODEL" "$CONF" || fail "the configuration was removed"
 [ -e /var/lib/stepd/kept ] || fail "sessions were removed"
 
 # ---- purged: no trace
-apt_get purge stepd stepctl libstepclient0 libstepclient-dev
+apt_get purge stepd
 left=$(find /etc /usr /lib /var /run -xdev \( -path '/var/lib/apt' \
     -o -path /var/log -o -path '/var/cache' -o -path "$builddir" \
     -o -path "$srcdir" -o -path /run/log \) -prune -o \( -name 'stepd*' \
