@@ -80,6 +80,7 @@ struct engine {
     struct core *core;
     struct job *early, **early_end; /* came before there was a core */
     bool load_released, step_released;
+    int load_quarter; /* of the bytes, said so far */
     struct spec_log spec_log;
     struct faults faults;
 
@@ -354,6 +355,18 @@ static bool take_release(struct engine *e)
     return false;
 }
 
+/* A line a quarter: a load that stalls says no more, a slow one goes on. */
+static void say_load(struct engine *e, uint64_t done, uint64_t total)
+{
+    int quarter = total > 0 ? (int)(done * 4 / total) : 0;
+
+    if (quarter > e->load_quarter) {
+        e->load_quarter = quarter;
+        say(e, 6, "loading: %.2f of %.2f GiB", (double)done / (1 << 30),
+            (double)total / (1 << 30));
+    }
+}
+
 /* Between bytes of the load. Jobs stay in the box until there is a core. */
 static int on_progress(void *ctx, uint64_t done, uint64_t total)
 {
@@ -363,6 +376,7 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     e->status.load_done = done;
     e->status.load_total = total;
     (void)pthread_mutex_unlock(&e->lock);
+    say_load(e, done, total);
     hear(e);
     if (e->conf.hold_load && !e->load_released) {
         while (!atomic_load(&e->stop) && !take_release(e)) {

@@ -5,7 +5,7 @@
  * arithmetic give in the same seconds.
  *
  *     bench_model [--model ABCD] [--quick] [--rounds N] [--dir DIR]
- *                 [--weights map|lock|copy] [--threads N] [--isa NAME]
+ *                 [--weights map|lock|copy|compact] [--threads N] [--isa NAME]
  *
  * A  small: 1024 wide, 8 layers, 0.5 GB
  * B  real layers: 1 dense and 4 of experts, 16,384 words, 13 GB of files
@@ -108,8 +108,9 @@ static void write_model(const struct synth *s, const char *dir)
 static void open_model(struct bench *b, char name)
 {
     int streams = name == 'D' ? 1 : STREAMS_MAX;
-    char dir[512];
+    char dir[512], state[512];
     struct model_conf c = {.path = dir,
+                           .state_dir = state,
                            .backend = "cpu",
                            .isa = b->o->isa,
                            .n_threads = b->o->n_threads,
@@ -125,6 +126,10 @@ static void open_model(struct bench *b, char name)
     shape_of(&b->shape, name, b->o);
     snprintf(dir, sizeof(dir), "%s/%c%s", b->o->dir, name,
              name == 'C' && b->o->quick ? "-quick" : "");
+    snprintf(state, sizeof(state), "%s/state", b->o->dir);
+    if (mkdir(state, 0755) < 0 && errno != EEXIST) {
+        die(state, strerror(errno));
+    }
     write_model(&b->shape, dir);
     t = probe_now();
     r = model_open(&b->m, &c, &rep);
@@ -181,9 +186,23 @@ static void add_parts(struct opclock *to, const struct opclock *c)
     }
 }
 
+/* The best of three: where other programs run, a probe's thread may come late,
+ * and a probe too slow would flatter what stands beside it. */
+static double best_of(struct probe *p, double (*probe)(struct probe *))
+{
+    double best = 0;
+
+    for (int i = 0; i < 3; i++) {
+        double x = probe(p);
+
+        best = x > best ? x : best;
+    }
+    return best;
+}
+
 static void one_round(struct bench *b, struct rounds *r, int n_steps)
 {
-    double before = probe_read(b->probe), t, mean;
+    double before = best_of(b->probe, probe_read), t, mean;
     struct opclock c;
     int tokens = 0, i = r->n++;
 
@@ -193,7 +212,7 @@ static void one_round(struct bench *b, struct rounds *r, int n_steps)
         tokens += streams_step(&b->s);
     }
     t = probe_now() - t;
-    mean = (before + probe_read(b->probe)) / 2;
+    mean = (before + best_of(b->probe, probe_read)) / 2;
     opclock_read(&c);
     add_parts(&r->parts, &c);
     r->tokens_s[i] = tokens / t;
@@ -360,9 +379,9 @@ static void prefill(struct bench *b, int depth)
 
     for (int i = 0; i < rounds; i++) {
         struct opclock c;
-        double sum = 0, before = probe_peak(b->probe), t;
+        double sum = 0, before = best_of(b->probe, probe_peak), t;
 
-        r.probe[0] = probe_read(b->probe) / 1e9;
+        r.probe[0] = best_of(b->probe, probe_read) / 1e9;
         opclock_reset();
         t = streams_prefill(&b->s, STREAMS_PROMPT, depth);
         opclock_read(&c);
@@ -370,7 +389,7 @@ static void prefill(struct bench *b, int depth)
         for (int p = 0; p < 2 * OPCLOCK_N_PARTS; p++) {
             sum += c.part[p / OPCLOCK_N_PARTS][p % OPCLOCK_N_PARTS].flops;
         }
-        peak[i] = (before + probe_peak(b->probe)) / 2;
+        peak[i] = (before + best_of(b->probe, probe_peak)) / 2;
         rate[i] = STREAMS_PROMPT / t;
         flop[i] = sum / t;
         ratio[i] = sum / t / peak[i];
@@ -393,13 +412,21 @@ static void prefill(struct bench *b, int depth)
 static void run_contexts(struct bench *b)
 {
     static const int ctx[] = {128, 8192, 32768, 131072};
+    double ms[4], mb[4];
     struct rounds r;
 
     print_head();
     for (size_t i = 0; i < sizeof(ctx) / sizeof(ctx[0]); i++) {
         run_case(b, 1, 0, ctx[i], &r);
+        ms[i] = probe_median(r.ms, r.n);
+        mb[i] = r.bytes / r.steps / 1e6;
     }
     print_parts("context 131,072", &r);
+    printf("\n  growth beyond context 128, by what is read beyond it:\n");
+    for (size_t i = 1; i < sizeof(ctx) / sizeof(ctx[0]); i++) {
+        printf("  %7d %8.2f ms, %8.1f MB: %6.1f GB/s\n", ctx[i], ms[i] - ms[0],
+               mb[i] - mb[0], (mb[i] - mb[0]) / (ms[i] - ms[0]));
+    }
 }
 
 static void run_model(struct bench *b, char name)
@@ -440,8 +467,10 @@ static void run_model(struct bench *b, char name)
 
 static void set_option(struct options *o, const char *key, const char *value)
 {
-    static const char *const modes[] = {
-        [MODEL_MAP] = "map", [MODEL_LOCK] = "lock", [MODEL_COPY] = "copy"};
+    static const char *const modes[] = {[MODEL_MAP] = "map",
+                                        [MODEL_LOCK] = "lock",
+                                        [MODEL_COPY] = "copy",
+                                        [MODEL_COMPACT] = "compact"};
     bool known = false;
 
     if (strcmp(key, "--model") == 0) {
@@ -504,8 +533,8 @@ int main(int argc, char **argv)
         die("probe", "no memory");
     }
     printf("this machine, %d threads: read %.1f GB/s, products %.0f GFLOP/s\n",
-           probe_n_threads(b.probe), probe_read(b.probe) / 1e9,
-           probe_peak(b.probe) / 1e9);
+           probe_n_threads(b.probe), best_of(b.probe, probe_read) / 1e9,
+           best_of(b.probe, probe_peak) / 1e9);
     for (const char *c = o.models; *c != '\0'; c++) {
         open_model(&b, *c);
         if (*c == 'D') {

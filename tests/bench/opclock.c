@@ -75,6 +75,9 @@ static double checkpoint_bytes(const struct kern_weight *w)
 {
     double n = 0;
 
+    if (w->desc.dtype == KERN_COMPACT) {
+        return 2.0 * w->desc.rows * w->desc.cols;
+    }
     for (int p = 0; p < kern_weight_n_planes(w->desc.dtype); p++) {
         n += (double)kern_weight_plane_bytes(&w->desc, p);
     }
@@ -156,7 +159,7 @@ static int t_router(struct kern *k, const struct kern_router_args *a)
     struct before b = begin(k);
     int r = ck.real->router(k, a);
 
-    return add(k, b, OPCLOCK_ROUTER, 0,
+    return add(k, b, OPCLOCK_ROUTER, checkpoint_bytes(a->w),
                2.0 * a->w->desc.rows * a->w->desc.cols * rows_of(k, &a->rows),
                r);
 }

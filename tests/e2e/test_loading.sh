@@ -68,6 +68,7 @@ assert c.last("status")["load"]["done"] > 0
 with Client(path) as c2:
     assert c2.hello["limits"]["max_model_len"] > 0
 END
+wait_for_line "$tmp/stepd.log" 'loading: [0-9.]+ of [0-9.]+ GiB'
 stop_stepd
 
 # ---- a load that fails: who waits is told why, and the status is 65
