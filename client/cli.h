@@ -165,6 +165,23 @@ int cli_read_prompt(struct cli_text *t, int argc, char **argv);
 /* Sets "prompt": as text, or as bytes where it is not UTF-8. */
 int cli_set_prompt(struct step_request *r, const struct cli_text *t);
 
+/* ---- cli_calls.c -------------------------------------------------------- */
+
+struct json_t; /* jansson's */
+
+/* Adds the call that a delta tells of, if it tells of a whole one, to a list in
+ * the form of a message's tool_calls; *calls NULL: none yet, the caller's to
+ * drop. */
+void cli_calls_take(struct json_t **calls, const struct step_event *e);
+/* One a line: get_time(city="Oslo"). */
+void cli_calls_print(const struct json_t *calls);
+/* Asks somebody for the result of each and appends it as a message of role
+ * tool. False when nobody answers; messages then has those answered before. */
+typedef bool (*cli_ask_fn)(void *ctx, const char *question,
+                           struct cli_text *ret);
+bool cli_calls_ask(const struct json_t *calls, struct json_t *messages,
+                   cli_ask_fn ask, void *ctx);
+
 /* ---- cli_generate.c ----------------------------------------------------- */
 
 /* What chat and complete have in common. */
@@ -175,7 +192,8 @@ struct cli_generate {
     struct cli_list files, choices;
     bool newline; /* the text ends with one, in a pipe too */
     struct cli_text *answer, *reasoning; /* NULL, or where to keep the text */
-    bool ended; /* the last event of the last run has come */
+    bool ended;            /* the last event of the last run has come */
+    struct json_t **calls; /* NULL, or where to keep the answer's tool calls */
 };
 /* Options of both: appended to own (which has room for CLI_N_GENERATE more). */
 #define CLI_N_GENERATE 26

@@ -128,6 +128,7 @@ struct printer {
     char last;         /* last byte printed */
     size_t n_ids;
     struct cli_text content, reasoning; /* --no-stream */
+    json_t *calls;                      /* NULL: none */
 };
 
 static void put(struct printer *p, const char *text, size_t n)
@@ -186,6 +187,7 @@ static void take_delta(struct printer *p, const struct step_event *e)
     if (p->g->ids) {
         put_ids(p, e);
     }
+    cli_calls_take(&p->calls, e);
     if (text == NULL || n == 0) {
         return;
     }
@@ -219,6 +221,11 @@ static void finish_text(struct printer *p)
     }
     if (p->in_reasoning) {
         cli_dim(false);
+    }
+    if (p->calls != NULL && !p->g->ids) {
+        cli_write("\n", p->last != '\n' && p->last != '\0');
+        cli_calls_print(p->calls);
+        p->last = '\n';
     }
     bool open = p->g->ids ? p->n_ids > 0 : p->last != '\n' && p->last != '\0';
     if (open && (p->g->newline || p->g->ids || cli_terminal())) {
@@ -320,6 +327,12 @@ static void on_event_json(void *ctx, const struct step_event *e)
     if (p->reasoning.n > 0) {
         print_member("reasoning", &p->reasoning);
     }
+    char *calls = p->calls != NULL ? json_dumps(p->calls, 0) : NULL;
+    if (calls != NULL) {
+        cli_print(", \"tool_calls\": ");
+        cli_write(calls, strlen(calls));
+    }
+    free(calls);
     cli_write("}\n", 2);
 }
 
@@ -343,6 +356,10 @@ int cli_generate_run(struct cli *cli, struct cli_generate *g)
         /* Given up in the middle: the terminal in its usual state still. */
         finish_text(&p);
     }
+    if (g->calls != NULL) {
+        *g->calls = json_incref(p.calls);
+    }
+    json_decref(p.calls);
     free(p.content.p);
     free(p.reasoning.p);
     return code;

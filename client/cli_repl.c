@@ -5,8 +5,12 @@
  * sent whole with each question, unless a session keeps them on the daemon:
  * then only what is new goes out.
  *
- * The invariant: messages holds pairs of question and answer. A question that
- * got no answer is taken back; it is in the history of lines still.
+ * Where the answer calls tools, whoever sits here is asked for the results, and
+ * the answer goes on.
+ *
+ * The invariant: messages holds questions with their answers, calls and results
+ * between them. A question that got no answer is taken back; it is in the
+ * history of lines still.
  */
 
 #include <errno.h>
@@ -27,6 +31,7 @@ struct repl {
     char *system;  /* NULL: none */
     char *session; /* NULL: the conversation is kept here */
     bool told;     /* the session has got the system message */
+    size_t n_sent; /* messages that the session has */
     int code;      /* of the last question, which is the program's */
     bool leave;
 };
@@ -89,12 +94,13 @@ static bool set_messages(struct repl *q, json_t *messages)
     return ok;
 }
 
-/* The messages that this question needs: all, or with a session the new one. */
+/* The messages that this question needs: all, or with a session the new ones.
+ */
 static json_t *to_send(const struct repl *q)
 {
     json_t *list = json_array();
     size_t n = json_array_size(q->messages);
-    size_t from = q->session != NULL ? n - 1 : 0;
+    size_t from = q->session != NULL ? q->n_sent : 0;
 
     if (q->system != NULL && (q->session == NULL || !q->told)) {
         json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system",
@@ -109,7 +115,7 @@ static json_t *to_send(const struct repl *q)
 /* Asks the last message; true where there is an answer, or the part of one that
  * came before Ctrl-C. */
 static bool answered(struct repl *q, struct cli_text *answer,
-                     struct cli_text *reasoning)
+                     struct cli_text *reasoning, json_t **calls)
 {
     q->code = connect_again(q);
     if (q->code != 0) {
@@ -117,8 +123,10 @@ static bool answered(struct repl *q, struct cli_text *answer,
     }
     q->g->answer = answer;
     q->g->reasoning = reasoning;
+    q->g->calls = calls;
     q->code = cli_generate_run(q->cli, q->g);
     q->g->answer = q->g->reasoning = NULL;
+    q->g->calls = NULL;
     if (cli_signal() != 0) {
         /* A daemon that has not ended the request by now is left behind. */
         q->code = 0;
@@ -127,14 +135,55 @@ static bool answered(struct repl *q, struct cli_text *answer,
             q->cli->client = NULL;
         }
     }
-    return q->code == 0 && answer->n > 0;
+    return q->code == 0 && (answer->n > 0 || *calls != NULL);
+}
+
+/* The answer to the last message becomes a message. *ret_calls: the calls that
+ * wait for results, NULL where there are none. */
+static bool take_answer(struct repl *q, json_t **ret_calls)
+{
+    struct cli_text answer = {0}, reasoning = {0};
+    json_t *calls = NULL, *m = NULL;
+
+    if (set_messages(q, to_send(q)) &&
+        answered(q, &answer, &reasoning, &calls)) {
+        m = json_pack("{s:s, s:o?}", "role", "assistant", "content",
+                      json_stringn(answer.n > 0 ? answer.p : "", answer.n));
+    }
+    if (m != NULL && reasoning.n > 0) {
+        json_object_set_new(m, "reasoning_content",
+                            json_stringn(reasoning.p, reasoning.n));
+    }
+    if (m != NULL && calls != NULL) {
+        json_object_set(m, "tool_calls", calls);
+    }
+    if (m != NULL) {
+        json_array_append_new(q->messages, m);
+        q->told = true;
+        q->n_sent = json_array_size(q->messages);
+    }
+    free(answer.p);
+    free(reasoning.p);
+    *ret_calls = calls;
+    return m != NULL;
+}
+
+/* The result of a call, typed. */
+static bool type_result(void *ctx, const char *question, struct cli_text *ret)
+{
+    struct repl *q = ctx;
+
+    note(question, NULL);
+    return cli_line_read(q->line, ret);
 }
 
 static void ask(struct repl *q, const struct cli_text *t)
 {
-    struct cli_text answer = {0}, reasoning = {0};
+    size_t before = json_array_size(q->messages);
     json_t *user = json_pack("{s:s, s:o?}", "role", "user", "content",
                              json_stringn(t->p, t->n));
+    json_t *calls = NULL;
+    bool ok;
 
     if (user == NULL || json_object_get(user, "content") == NULL) {
         note("the text is not UTF-8", NULL);
@@ -142,22 +191,17 @@ static void ask(struct repl *q, const struct cli_text *t)
         return;
     }
     json_array_append_new(q->messages, user);
-    bool ok = set_messages(q, to_send(q)) && answered(q, &answer, &reasoning);
-    json_t *m = ok ? json_pack("{s:s, s:o?}", "role", "assistant", "content",
-                               json_stringn(answer.p, answer.n))
-                   : NULL;
-    if (m != NULL && reasoning.n > 0) {
-        json_object_set_new(m, "reasoning_content",
-                            json_stringn(reasoning.p, reasoning.n));
-    }
-    if (m != NULL) {
-        json_array_append_new(q->messages, m);
-        q->told = true;
-    } else {
+    do {
+        json_decref(calls);
+        ok = take_answer(q, &calls) &&
+             (calls == NULL ||
+              cli_calls_ask(calls, q->messages, type_result, q));
+    } while (ok && calls != NULL);
+    json_decref(calls);
+    while (!ok && json_array_size(q->messages) > before) {
         json_array_remove(q->messages, json_array_size(q->messages) - 1);
     }
-    free(answer.p);
-    free(reasoning.p);
+    q->n_sent = json_array_size(q->messages);
 }
 
 /* ---- commands ----------------------------------------------------------- */
@@ -173,6 +217,7 @@ static void forget(struct repl *q)
     json_array_clear(q->messages);
     set_text(&q->session, "");
     q->told = false;
+    q->n_sent = 0;
     step_request_unset(q->g->r, "session");
     step_request_unset(q->g->r, "append");
 }

@@ -57,6 +57,7 @@ bin_PROGRAMS += client/stepctl
 client_stepctl_SOURCES = \
 	client/cli.c \
 	client/cli.h \
+	client/cli_calls.c \
 	client/cli_cancel.c \
 	client/cli_chat.c \
 	client/cli_complete.c \

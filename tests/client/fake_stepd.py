@@ -224,6 +224,20 @@ class Connection(threading.Thread):
             self.delta(r, "42", ids=[3, 4])
             self.delta(r, None, ids=[5])
             self.done(r)
+        elif word == "call":
+            def call(key, **c):
+                self.send(id=r["id"], event="delta", kind="tool_call",
+                          **{key: c})
+            self.delta(r, rest)
+            call("call_begin", index=0, id="call_0a", name="get_time")
+            call("call_args", index=0, text='{"city": "Os')
+            call("call_args", index=0, text='lo"}')
+            call("call", index=0, id="call_0a", name="get_time",
+                 arguments='{"city": "Oslo", "n": [1, null]}')
+            call("call_begin", index=1, id="call_0b", name="no")
+            call("call_dropped", index=1)
+            call("call", index=1, id="call_0c", name="f", arguments="{}")
+            self.done(r, "tool_calls")
         elif word == "control":
             self.delta(r, "a\x1b[31mb\x9b\u00e9\n")
             self.done(r)

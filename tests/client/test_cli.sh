@@ -230,6 +230,22 @@ check 0 ctl chat --tools t Hi
 sent 'r["tools"] == [{"type": "function", "function": {"name": "f", "z": 1,
     "a": 2.5}}] and list(r["tools"][0]["function"]) == ["name", "z", "a"]'
 
+# Calls are printed as one would write them, whole ones only.
+check 0 ctl chat --tools t 'call:Let me see.'
+file_is out 'Let me see.\nget_time(city="Oslo", n=[1, null])\nf()\n'
+check 0 ctl chat --no-stream --tools t 'call:'
+file_is out 'get_time(city="Oslo", n=[1, null])\nf()\n'
+check 0 ctl chat --json --no-stream --tools t 'call:x'
+"$PYTHON3" -c 'import json
+r = json.load(open("out"))
+assert r["finish_reason"] == "tool_calls" and r["content"] == "x"
+assert [c["id"] for c in r["tool_calls"]] == ["call_0a", "call_0c"]
+assert r["tool_calls"][1]["function"] == {"name": "f", "arguments": "{}"}' ||
+    fail "$(cat out)"
+check 0 ctl chat --json --tools t 'call:x'
+is "$(grep -c '"call_begin"' out)" 2
+is "$(grep -c '"call_dropped"' out)" 1
+
 for bad in '--max-tokens x' '--max-tokens 1.5' '--temperature warm' \
     '--temperature nan' '--seed -1' '--top-k' '--timeout -1' '--frobnicate' \
     '--drafts 99999999999999999999'; do
