@@ -174,7 +174,11 @@ static bool type_result(void *ctx, const char *question, struct cli_text *ret)
     struct repl *q = ctx;
 
     note(question, NULL);
-    return cli_line_read(q->line, ret);
+    if (cli_line_read(q->line, ret)) {
+        return true;
+    }
+    q->leave = cli_signal() == 0; /* Ctrl-D */
+    return false;
 }
 
 static void ask(struct repl *q, const struct cli_text *t)

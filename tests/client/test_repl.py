@@ -63,7 +63,7 @@ class Terminal:
         self.dumb = term == "dumb"
         full = {k: v for k, v in os.environ.items()
                 if k not in ("NO_COLOR", "STEPCTL_HISTORY")}
-        full.update({"TERM": term, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent",
+        full.update({"TERM": term, "LC_ALL": "C.UTF-8", "HOME": "/dev/null/home",
                      "XDG_STATE_HOME": "", **env})
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -303,6 +303,35 @@ def test_sessions_send_what_is_new(_, folder):
                    ("mine", True, ["two"]),
                    ("other", True, ["Be brief.", "three"]),
                    (None, None, ["Be brief.", "four"])], got
+
+
+def test_results_of_calls_are_asked_for(fake, _):
+    t = repl(fake)
+    t.send("call:Let me see.\r")
+    t.expect(r"Let me see.\r\nget_time\(city=\"Oslo\", n=\[1, null\]\)\r\n"
+             r"f\(\)\r\n")
+    t.expect(r"get_time\(.*\) = \r\n")
+    t.prompt()
+    t.say("9 o'clock", r"f\(\) = \r\n")
+    t.say("done", "done\r\n.*done\r\n")  # the answer is the last result
+    t.say("and now", "and now\r\n.*and now\r\n")
+    t.quit()
+    calls, last = fake.requests()[-2:]
+    assert calls["messages"] == last["messages"][:4]
+    assert [m["role"] for m in last["messages"]] == [
+        "user", "assistant", "tool", "tool", "assistant", "user"]
+    made = last["messages"][1]["tool_calls"]
+    assert [c["id"] for c in made] == ["call_0a", "call_0c"]
+    assert made[0]["function"]["arguments"] == \
+        '{"city": "Oslo", "n": [1, null]}'
+    assert last["messages"][2] == {
+        "role": "tool", "tool_call_id": "call_0a", "content": "9 o'clock"}
+    # Nobody answers: the question is taken back.
+    t = repl(fake)
+    t.send("call:\r")
+    t.expect(r"get_time\(.*\) = \r\n")
+    t.prompt()
+    t.quit()
 
 
 def test_errors_take_the_question_back(fake, _):
