@@ -62,7 +62,7 @@ until_true grep -q accepted "$tmp/sue"
 job=$(sed -n 's/.*"job": *\([0-9]*\).*/\1/p' "$tmp/bob" | head -n 1)
 [ -n "$job" ] || fail "no job in $(cat "$tmp/bob")"
 stepctl_as sue status | grep -q "uid *$(id -u bob)" && fail "sue sees bob's job"
-expect_status 77 stepctl_as sue cancel "$job"
+expect_status 66 stepctl_as sue cancel "$job" # as one that is not there
 stepctl_as ada status | grep -Eq "jobs.*uid +$(id -u bob)" ||
     fail "ada does not see bob's job"
 stepctl_as ada cancel "$job" >/dev/null
