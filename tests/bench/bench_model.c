@@ -4,16 +4,19 @@
  * Whole steps of whole models, against what this machine's memory and
  * arithmetic give in the same seconds.
  *
- *     bench_model [--model ABCD] [--quick] [--rounds N] [--dir DIR]
+ *     bench_model [--model ABCD] [--parts pdbl] [--quick] [--rounds N]
+ *                 [--dir DIR]
  *                 [--weights map|lock|copy|compact] [--threads N] [--isa NAME]
  *
  * A  small: 1024 wide, 8 layers, 0.5 GB
  * B  real layers: 1 dense and 4 of experts, 16,384 words, 13 GB of files
- * C  real ratios: 45+3 layers 512 wide (--quick: 256), 128,896 words (MTP 0.32
- *    of the trunk's bytes, routed experts 0.19); what drafts give, and the rest
- *    of a step
- * D  real KV: 12 full and 33+3 sliding layers of 8 KV heads, little else; what
- *    a long context costs
+ * C  real ratios: 45+3 layers 1,024 wide (--quick: 256), 128,896 words (MTP
+ * 0.32 of the trunk's bytes, routed experts 0.19); what drafts give, and the
+ * rest of a step D  real KV: 12 full and 33+3 sliding layers of 8 KV heads,
+ * little else; what a long context costs
+ *
+ * Parts: p prefill, d drafts, b batches, l a long context. Batch 1 without
+ * drafts is always measured.
  *
  * Checkpoints are written once, below DIR ($STEPD_BENCH_DIR, /tmp/bench-model),
  * and kept. Contexts are imported pages, no prefills (streams.h).
@@ -41,7 +44,7 @@
 #define ROOM 1024
 
 struct options {
-    const char *models, *dir, *isa;
+    const char *models, *parts, *dir, *isa;
     enum model_weights weights;
     bool quick;
     int rounds, n_threads;
@@ -73,8 +76,8 @@ static void shape_of(struct synth *s, char name, const struct options *o)
     synth_preset(s, name == 'A' ? "small" : name == 'B' ? "slice" : "real");
     s->cycle = true;
     if (name == 'C') {
-        s->hidden = o->quick ? 256 : 512;
-        s->n_expert = o->quick ? 32 : 64; /* of 288; a token takes 8 */
+        s->hidden = o->quick ? 256 : 1024;
+        s->n_expert = o->quick ? 32 : 48; /* of 288; a token takes 8 */
         s->n_shards = 4;
     } else if (name == 'D') {
         s->hidden = 128;
@@ -372,7 +375,7 @@ static void print_projection(const struct synth *here, const struct rounds *r)
 
 static void prefill(struct bench *b, int depth)
 {
-    int rounds = b->o->quick ? 3 : b->o->rounds;
+    int rounds = b->o->quick || depth > 0 ? 3 : b->o->rounds;
     double rate[MAX_ROUNDS], flop[MAX_ROUNDS], peak[MAX_ROUNDS];
     double ratio[MAX_ROUNDS];
     struct rounds r = {.steps = rounds, .n = 1};
@@ -429,36 +432,49 @@ static void run_contexts(struct bench *b)
     }
 }
 
+static bool wants(const struct bench *b, char part)
+{
+    return strchr(b->o->parts, part) != NULL;
+}
+
+/* Each depth, and the engine's choice. */
+static void run_drafts(struct bench *b, struct rounds *deepest)
+{
+    static struct rounds r;
+
+    for (int depth = 1; depth <= MODEL_MAX_DRAFTS; depth++) {
+        run_case(b, 1, depth, 128, deepest);
+    }
+    run_case(b, 1, -1, 128, &r);
+    for (int n = 2; n <= STREAMS_MAX && !b->o->quick; n *= 2) {
+        run_case(b, n, -1, 128, &r);
+    }
+}
+
 static void run_model(struct bench *b, char name)
 {
-    static struct rounds one, more, r;
+    static struct rounds one, deepest, r;
+    bool drafts = wants(b, 'd') && (name == 'C' || !b->o->quick);
 
-    prefill(b, 0);
-    if (name == 'C' && !b->o->quick) {
+    if (wants(b, 'p')) {
+        prefill(b, 0);
         prefill(b, 3);
     }
     print_head();
     run_case(b, 1, 0, 128, &one);
-    for (int depth = 1; depth <= MODEL_MAX_DRAFTS; depth++) {
-        if (name == 'C' || !b->o->quick) {
-            run_case(b, 1, depth, 128, &more);
-        }
+    if (drafts) {
+        run_drafts(b, &deepest);
     }
-    if (name == 'C') {
-        run_case(b, 1, -1, 128, &r);
-    }
-    for (int n = b->o->quick ? 4 : 2; n <= STREAMS_MAX; n *= 2) {
+    for (int n = b->o->quick ? 4 : 2; n <= STREAMS_MAX && wants(b, 'b');
+         n *= 2) {
         run_case(b, n, 0, 128, &r);
-        if (name == 'C' && !b->o->quick) {
-            run_case(b, n, -1, 128, &r);
-        }
     }
-    for (int n = 1; n <= STREAMS_MAX && !b->o->quick; n *= 2) {
+    for (int n = 1; n <= STREAMS_MAX && wants(b, 'l') && !b->o->quick; n *= 2) {
         run_case(b, n, 0, 8192, &r);
     }
     print_parts("batch 1, drafts 0, context 128", &one);
-    if (name == 'C') {
-        print_parts("batch 1, drafts 3, context 128", &more);
+    if (drafts) {
+        print_parts("batch 1, drafts 3, context 128", &deepest);
     }
     if (name == 'B') {
         print_projection(&b->shape, &one);
@@ -475,6 +491,8 @@ static void set_option(struct options *o, const char *key, const char *value)
 
     if (strcmp(key, "--model") == 0) {
         o->models = value;
+    } else if (strcmp(key, "--parts") == 0) {
+        o->parts = value;
     } else if (strcmp(key, "--dir") == 0) {
         o->dir = value;
     } else if (strcmp(key, "--isa") == 0) {
@@ -511,8 +529,10 @@ static void read_options(struct options *o, int argc, char **argv)
         }
     }
     if (o->rounds < 1 || o->rounds > MAX_ROUNDS ||
-        strspn(o->models, "ABCD") != strlen(o->models)) {
-        die("options", "--model takes letters of ABCD, --rounds 1 .. 99");
+        strspn(o->models, "ABCD") != strlen(o->models) ||
+        strspn(o->parts, "pdbl") != strlen(o->parts)) {
+        die("options", "--model takes letters of ABCD, --parts of pdbl, "
+                       "--rounds 1 .. 99");
     }
 }
 
@@ -520,6 +540,7 @@ int main(int argc, char **argv)
 {
     const char *dir = getenv("STEPD_BENCH_DIR");
     struct options o = {.models = "ABCD",
+                        .parts = "pdbl",
                         .dir = dir != NULL ? dir : "/tmp/bench-model",
                         .rounds = PROBE_ROUNDS};
     struct bench b = {.o = &o};

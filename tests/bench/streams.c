@@ -12,6 +12,9 @@
 
 #include "tests/bench/probe.h"
 
+/* Pages that a window and the rows of a prompt or of a verification span. */
+#define RING 12
+
 static void die(struct streams *s, const char *what)
 {
     fprintf(stderr, "bench_model: %s: %s\n", what, model_error(s->m));
@@ -31,7 +34,7 @@ static void random_page(uint16_t *to, size_t n)
     }
 }
 
-static void fill_pages(struct streams *s, enum model_group g)
+static void fill_pages(struct streams *s, enum model_group g, int n)
 {
     size_t bytes = model_page_bytes(s->m, g);
     uint16_t *page = malloc(bytes + 2);
@@ -40,7 +43,7 @@ static void fill_pages(struct streams *s, enum model_group g)
         die(s, "page");
     }
     random_page(page, bytes / 2);
-    for (int i = 0; i < model_info(s->m)->memory.kv_pages[g]; i++) {
+    for (int i = 0; i < n; i++) {
         if (bytes > 0 && model_import_page(s->m, g, i, page) < 0) {
             die(s, "page");
         }
@@ -59,12 +62,15 @@ void streams_init(struct streams *s, struct model *m, const struct synth *shape,
     s->max = max;
     s->n_table = mem->kv_pages[MODEL_FULL] / max;
     s->ring = mem->kv_pages[MODEL_SLIDING] / max;
+    if (s->ring > RING) {
+        s->ring = RING;
+    }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         s->table[g] = calloc((size_t)max * (size_t)s->n_table, 4);
         if (s->table[g] == NULL) {
             die(s, "table");
         }
-        fill_pages(s, g);
+        fill_pages(s, g, max * (g == MODEL_FULL ? s->n_table : s->ring));
     }
     for (int i = 0; i < max * s->n_table; i++) {
         s->table[MODEL_FULL][i] = i;

@@ -10,6 +10,7 @@
  * imported, all the same random numbers.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/model/model.h"
@@ -21,18 +22,19 @@
 struct streams {
     struct model *m;
     const struct synth *shape;
-    int max;     /* streams that there is room for */
-    int n;       /* that are open */
-    int depth;   /* drafts a step, -1: the engine's choice */
-    int n_table; /* pages a sequence may have */
-    int ring;    /* sliding pages of a stream */
+    int max;      /* streams that there is room for */
+    int n;        /* that are open */
+    int depth;    /* drafts a step, -1: the engine's choice */
+    bool sampled; /* temperature 1, top-p 0.95; else greedy */
+    int n_table;  /* pages a sequence may have */
+    int ring;     /* sliding pages of a stream */
     int seq[STREAMS_MAX];
     int32_t next[STREAMS_MAX];
     int32_t *table[MODEL_N_GROUPS];     /* [max][n_table] */
     uint64_t drafts, drafted, accepted; /* since streams_begin */
 };
 
-/* Pages into memory, all of them. Ends the program where it cannot. */
+/* Pages into memory, all that streams use. Ends the program where it cannot. */
 void streams_init(struct streams *s, struct model *m, const struct synth *shape,
                   int max);
 void streams_finish(struct streams *s);
