@@ -44,7 +44,10 @@ void *cpu_alloc(size_t bytes)
         return NULL;
     }
     if (align == HUGE_PAGE) {
-        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* may fail */
+        /* May fail. The KV cache and weights of our own are left out of core
+         * dumps: gigabytes, and what people wrote. */
+        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
+        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_DONTDUMP);
     }
     return p;
 }

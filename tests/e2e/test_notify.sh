@@ -113,4 +113,27 @@ assert waiting.recv()["event"] == "hello"
 hear_until("READY=1")
 os.kill(pid, signal.SIGTERM)
 assert os.waitpid(pid, 0)[1] == 0
+
+# A start that cannot succeed: whoever waits is told the cause, by a daemon that
+# has no configuration, and by one that has no model; then it ends by itself.
+listener.close()
+os.unlink(path)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(path)
+listener.listen(16)
+for more, status, word in ((("--set", "max_queue=none"), 78, "max_queue"),
+                           (("--model", tmp + "/none"), 65, "none")):
+    waiting = [Client(path, hello=False) for _ in range(3)]
+    for c in waiting:
+        c.send({"op": "hello", "id": 1, "version_min": 1, "version_max": 1})
+        c.send({"op": "generate", "id": 2, "prompt": "a"})
+    pid = start(*more)
+    for c in waiting:
+        e = c.recv()
+        while e["event"] not in ("error", "done"):
+            e = c.recv()
+        assert e["code"] == "unavailable" and word in e["message"], e
+        c.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+    assert any(s.startswith("STATUS=Failed: ") for s in hear_rest())
 END

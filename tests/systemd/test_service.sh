@@ -55,6 +55,15 @@ expect_prop Result success
 ready
 [ "$(n_logged MESSAGE_ID=$READY)" = 2 ] || fail "READY"
 expect_clean_run
+
+# Ended for want of work, it is started again by who comes next.
+conf idle_exit=1s
+systemctl restart stepd.service
+until_true is_prop ActiveState inactive
+expect_prop Result success
+expect_prop ActiveState active stepd.socket
+ready
+conf
 systemctl stop stepd.socket stepd.service
 expect_clean_run
 
