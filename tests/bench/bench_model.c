@@ -437,6 +437,18 @@ static bool wants(const struct bench *b, char part)
     return strchr(b->o->parts, part) != NULL;
 }
 
+/* What sampling costs where it is not greedy: see its part of the step. */
+static void run_sampled(struct bench *b)
+{
+    static struct rounds r;
+
+    b->s.sampled = true;
+    decode(b, 1, 3, 128, &r);
+    streams_end(&b->s);
+    b->s.sampled = false;
+    print_parts("batch 1, drafts 3, temperature 1, top-p 0.95", &r);
+}
+
 /* Each depth, and the engine's choice. */
 static void run_drafts(struct bench *b, struct rounds *deepest)
 {
@@ -475,6 +487,7 @@ static void run_model(struct bench *b, char name)
     print_parts("batch 1, drafts 0, context 128", &one);
     if (drafts) {
         print_parts("batch 1, drafts 3, context 128", &deepest);
+        run_sampled(b);
     }
     if (name == 'B') {
         print_projection(&b->shape, &one);

@@ -96,8 +96,11 @@ static int32_t first_token(const struct streams *s, int i)
 
 static int open_seq(struct streams *s, int32_t token, int depth)
 {
-    struct model_sampling p = {
-        .top_p = 1, .repetition = 1, .n_top = -1, .max_drafts = depth};
+    struct model_sampling p = {.temperature = s->sampled ? 1 : 0,
+                               .top_p = s->sampled ? 0.95f : 1,
+                               .repetition = 1,
+                               .n_top = -1,
+                               .max_drafts = depth};
     int seq;
 
     if (model_seq_open(s->m, &p, &token, 1, 0, &seq) < 0) {
