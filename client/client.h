@@ -78,6 +78,21 @@
  * as parts instead of deltas. The pieces of a text are cut at whole UTF-8
  * characters; joined they are the text.
  *
+ * With tools in the request (step_request_add_tool) the model may call some.
+ * Deltas of kind "tool_call" tell it: one that has "call.index" is a call, with
+ * call.id, call.name and call.arguments (JSON text, an object). Send it back in
+ * the assistant's message, with a message of role "tool" for each result:
+ *
+ *     step_request_add_json(r, "messages", STEP_STR(
+ *         "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{"
+ *         "\"id\": \"call_...\", \"type\": \"function\", \"function\": {"
+ *         "\"name\": \"get_time\", \"arguments\": \"{...}\"}}]}"));
+ *
+ * The id lets the daemon find what the model wrote, byte for byte, so that it
+ * need not read the conversation again. The other deltas of that kind
+ * (call_begin, call_args, call_dropped) tell of calls while they grow and are
+ * provisional: a program that skips them misses nothing.
+ *
  * An answer that was cut is a done, not an error: look at finish_reason
  * ("stop", "length", "tool_calls", "cancelled", "timeout"). The seed in done
  * makes the same request give the same answer again on the same daemon.

@@ -55,6 +55,9 @@ static void test_every_key_of_generate(void **state)
         " \"presence_penalty\": -2, \"frequency_penalty\": 1.5, \"seed\": 0,"
         " \"max_tokens\": 1, \"stop\": [\"x\", \"\\n\\n\"], \"logprobs\": 20,"
         " \"want_ids\": true, \"drafts\": 3, \"priority\": -10,"
+        " \"stop_ids\": [0, 7], \"min_tokens\": 3, \"ignore_eos\": true,"
+        " \"include_stop\": true, \"want_bytes\": true,"
+        " \"max_reasoning_tokens\": 0, \"tool_choice\": \"none\","
         " \"timeout_ms\": 5000, \"wait\": false, \"x_trace\": \"t\"}");
 
     (void)state;
@@ -79,6 +82,12 @@ static void test_every_key_of_generate(void **state)
     assert_int_equal(r->drafts, 3);
     assert_int_equal(r->priority, -10);
     assert_int_equal(r->timeout_ms, 5000);
+    assert_int_equal(r->n_stop_ids, 2);
+    assert_int_equal(r->stop_ids[1], 7);
+    assert_int_equal(r->min_tokens, 3);
+    assert_true(r->ignore_eos && r->include_stop && r->want_bytes);
+    assert_int_equal(r->max_reasoning_tokens, 0);
+    assert_str(r->tool_choice, "\"none\"");
     wire_request_destroy(r);
 }
 

@@ -141,6 +141,36 @@ static void test_delta(void **state)
                       " \"text\": [97]}");
 }
 
+static void test_call(void **state)
+{
+    struct wire_call c = {.key = "call",
+                          .index = 1,
+                          .id = "call_0",
+                          .name = {"f", 1},
+                          .text = {"{}", 2}};
+    const struct wire_delta d = {.kind = "tool_call", .call = &c};
+    static const char head[] =
+        "{\"id\": 1, \"event\": \"delta\", \"kind\": \"tool_call\", ";
+    char text[256];
+
+    (void)state;
+    assert_int_equal(wire_put_delta(&buf, 1, &d), 0);
+    snprintf(text, sizeof(text),
+             "%s\"call\": {\"index\": 1, \"id\": \"call_0\", \"name\": \"f\", "
+             "\"arguments\": \"{}\"}}",
+             head);
+    assert_only_event(text);
+    c = (struct wire_call){.key = "call_args", .text = {"{\"a", 3}};
+    assert_int_equal(wire_put_delta(&buf, 1, &d), 0);
+    snprintf(text, sizeof(text),
+             "%s\"call_args\": {\"index\": 0, \"text\": \"{\\\"a\"}}", head);
+    assert_only_event(text);
+    c = (struct wire_call){.key = "call_dropped", .index = 2};
+    assert_int_equal(wire_put_delta(&buf, 1, &d), 0);
+    snprintf(text, sizeof(text), "%s\"call_dropped\": {\"index\": 2}}", head);
+    assert_only_event(text);
+}
+
 static void test_long_ids_come_in_parts(void **state)
 {
     const size_t n = 500000;
@@ -517,6 +547,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_small_events, setup, teardown),
         cmocka_unit_test_setup_teardown(test_done, setup, teardown),
         cmocka_unit_test_setup_teardown(test_delta, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_call, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_ids_come_in_parts, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_long_text_comes_in_parts, setup,

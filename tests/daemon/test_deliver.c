@@ -423,6 +423,130 @@ static void test_fr_01_reasoning_starts_with_the_request(void **state)
     }
 }
 
+static void test_include_stop(void **state)
+{
+    struct model_token t[MAX_IDS];
+    int n = tokens("abc DEFGHIJ and more", t);
+
+    (void)state;
+    for (int block = 1; block <= n; block++) {
+        struct rig r;
+
+        rig_init(&r, false, false);
+        r.job->include_stop = true;
+        add_stop(&r, "DEFGHIJ");
+        rig_start(&r, 500);
+        assert_true(feed(&r, t, n, block) < n);
+        assert_string_equal(r.a.text[EVENT_CONTENT], "abc DEFGHIJ");
+        rig_finish(&r);
+    }
+}
+
+/* A stop string counts only in what comes after min_tokens. */
+static void test_min_tokens_and_stop_strings(void **state)
+{
+    struct model_token t[MAX_IDS];
+    int n = tokens("a. b. c. d.", t);
+
+    (void)state;
+    for (int min = 0; min <= n; min++) {
+        enum event_finish why;
+        struct rig r;
+        int used;
+
+        rig_init(&r, false, false);
+        r.job->min_tokens = min;
+        add_stop(&r, ".");
+        rig_start(&r, 500);
+        used = feed(&r, t, n, 2);
+        assert_true(used > min || used == n);
+        assert_int_equal(deliver_ended(r.d, &why), min < n);
+        rig_finish(&r);
+    }
+}
+
+static void test_exact_bytes(void **state)
+{
+    static const unsigned char bytes[] = {'a', 0xf0, 0x9f, 'b', 0xff, 0xc3};
+    struct model_token t[6];
+    struct rig r;
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        t[i] = (struct model_token){.id = byte_token(bytes[i])};
+    }
+    for (int block = 1; block <= 6; block++) {
+        for (int exact = 0; exact < 2; exact++) {
+            rig_init(&r, false, false);
+            r.job->want_bytes = exact;
+            rig_start(&r, 6);
+            assert_int_equal(feed(&r, t, 6, block), 6);
+            if (exact) {
+                assert_int_equal(r.a.n_text[EVENT_CONTENT], 6);
+                assert_memory_equal(r.a.text[EVENT_CONTENT], bytes, 6);
+            } else {
+                assert_string_equal(r.a.text[EVENT_CONTENT],
+                                    "a\xef\xbf\xbd\xef\xbf\xbd"
+                                    "b\xef\xbf\xbd\xef\xbf\xbd");
+            }
+            rig_finish(&r);
+        }
+    }
+}
+
+/* Field reports 3, 4 and 10: a call in whatever blocks, and a broken one, which
+ * is content and a usual end. */
+static void test_fr_10_calls_in_blocks(void **state)
+{
+    static const struct {
+        const char *text, *content, *name, *arguments;
+        enum event_finish finish;
+    } c[] = {
+        {"so\n</think>\n<tool_call>\n<function=f>\n<parameter=a>\n1\n"
+         "</parameter>\n</function>\n</tool_call><|im_end|>",
+         "", "f", "{\"a\": 1}", FINISH_TOOL_CALLS},
+        {"so<tool_call><function=f></function></tool_call>x<|im_end|>", "x",
+         "f", "{}", FINISH_TOOL_CALLS},
+        {"so\n</think>\n<tool_call>\n<function=invalid\n</tool_call>"
+         "<|im_end|>",
+         "<tool_call>\n<function=invalid\n</tool_call>", NULL, NULL,
+         FINISH_STOP},
+        {"so\n</think>\n<tool_call>\n<function=f>\n<|im_end|>",
+         "<tool_call>\n<function=f>\n", NULL, NULL, FINISH_STOP},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        struct model_token t[MAX_IDS];
+        int n = tokens(c[i].text, t);
+
+        for (int block = 1; block <= 9; block++) {
+            enum event_finish why;
+            struct rig r;
+
+            rig_init(&r, true, true);
+            r.job->has_tools = true;
+            r.job->tools.p =
+                strdup("[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+                       "\"parameters\":{\"a\":{\"type\":\"integer\"}}}}]");
+            r.job->tools.n = strlen(r.job->tools.p);
+            rig_start(&r, 500);
+            assert_int_equal(feed(&r, t, n, block), n);
+            assert_true(deliver_ended(r.d, &why));
+            assert_int_equal(why, c[i].finish);
+            assert_string_equal(r.a.text[EVENT_REASONING], "so");
+            assert_string_equal(r.a.text[EVENT_CONTENT], c[i].content);
+            assert_int_equal(r.a.n_calls, c[i].name != NULL);
+            assert_int_equal(r.a.n_ids, n);
+            if (c[i].name != NULL) {
+                assert_string_equal(r.a.call[0].name, c[i].name);
+                assert_string_equal(r.a.call[0].arguments, c[i].arguments);
+            }
+            rig_finish(&r);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +563,10 @@ int main(void)
         cmocka_unit_test(test_ids_and_logprobs_only_when_asked),
         cmocka_unit_test(test_tags_are_for_chat_only),
         cmocka_unit_test(test_fr_01_reasoning_starts_with_the_request),
+        cmocka_unit_test(test_include_stop),
+        cmocka_unit_test(test_min_tokens_and_stop_strings),
+        cmocka_unit_test(test_exact_bytes),
+        cmocka_unit_test(test_fr_10_calls_in_blocks),
     };
 
     return test_main(tests, setup, teardown);
