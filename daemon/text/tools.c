@@ -94,8 +94,7 @@ static int hold(struct tools *t, const char *text, size_t n)
 
 static void let_go(struct tools *t)
 {
-    t->held.n = 0;
-    t->n_blank = 0;
+    t->held.n = t->n_blank = t->n_whole = 0;
 }
 
 /* What is held is content after all. */
@@ -108,38 +107,44 @@ static int put_held(struct tools *t)
     return r;
 }
 
-/* True where p is nothing but blanks, the last one perhaps cut off. */
-static bool blanks(const char *p, size_t n, bool *ret_cut)
+/* The beginnings of blanks that are not ASCII. */
+static bool is_cut_blank(const char *p, size_t n)
 {
-    size_t len;
-
-    while ((len = pyvalue_space(p, n)) != 0) {
-        p += len;
-        n -= len;
-    }
-    /* The beginnings of the blanks that are not ASCII. */
-    *ret_cut = n == 1 ? strchr("\xc2\xe1\xe2\xe3", *p) != NULL && *p != '\0'
-                      : n == 2 && (memcmp(p, "\xe1\x9a", 2) == 0 ||
-                                   memcmp(p, "\xe2\x80", 2) == 0 ||
-                                   memcmp(p, "\xe2\x81", 2) == 0 ||
-                                   memcmp(p, "\xe3\x80", 2) == 0);
-    return n == 0 || *ret_cut;
+    return n == 1 ? strchr("\xc2\xe1\xe2\xe3", *p) != NULL && *p != '\0'
+                  : n == 2 && (memcmp(p, "\xe1\x9a", 2) == 0 ||
+                               memcmp(p, "\xe2\x80", 2) == 0 ||
+                               memcmp(p, "\xe2\x81", 2) == 0 ||
+                               memcmp(p, "\xe3\x80", 2) == 0);
 }
 
-/* Text outside of blocks. Behind one blanks are held: another may follow. */
+/* Length of the blanks that p begins with. */
+static size_t blanks(const char *p, size_t n)
+{
+    size_t i = 0, len;
+
+    while ((len = pyvalue_space(p + i, n - i)) != 0) {
+        i += len;
+    }
+    return i;
+}
+
+/* Text outside of blocks. Behind one blanks are held: another may follow. What
+ * was looked at is not looked at again. */
 static int take_text(struct tools *t, const char *text, size_t n)
 {
-    bool cut;
     int r;
 
     if (!t->after) {
         return put_text(t, text, n);
     }
     r = hold(t, text, n);
-    if (r == 0 && !blanks(t->held.p, t->held.n, &cut)) {
-        r = put_held(t);
+    if (r != 0) {
+        return r;
     }
-    return r;
+    t->looked += t->held.n - t->n_whole;
+    t->n_whole += blanks(t->held.p + t->n_whole, t->held.n - t->n_whole);
+    n = t->held.n - t->n_whole;
+    return n != 0 && !is_cut_blank(t->held.p + t->n_whole, n) ? put_held(t) : 0;
 }
 
 /* ---- blocks ------------------------------------------------------------ */
@@ -204,11 +209,10 @@ static int take_block(struct tools *t, const char *text, size_t n, bool last)
     return r != 0 ? r : n_calls;
 }
 
-static bool blank_before(const struct tools *t, size_t n)
+/* What is held in TEXT is blanks, and whole ones. */
+static bool blank_before(const struct tools *t)
 {
-    bool cut;
-
-    return t->after && blanks(t->held.p, n, &cut) && !cut;
+    return t->after && t->n_whole == t->held.n;
 }
 
 /* Held: blanks, then a block from <tool_call> on to its end. */
@@ -262,7 +266,7 @@ static int open_block(struct tools *t, int tag)
 {
     int r = 0;
 
-    if (t->held.n != 0 && !blank_before(t, t->held.n)) {
+    if (t->held.n != 0 && !blank_before(t)) {
         r = put_held(t);
     }
     if (tag == TAG_CALL) {
@@ -279,7 +283,7 @@ static int found_in_text(struct tools *t, int tag)
     if (tag != TAG_CALL_END) {
         return open_block(t, tag);
     }
-    if (t->absorb && blank_before(t, t->held.n)) {
+    if (t->absorb && blank_before(t)) {
         t->absorb = false;
         return 0;
     }
@@ -387,13 +391,9 @@ static bool next_open(const char *p, const char *end, const char **ret_from,
 static int put_between(struct tools *t, const char *p, const char *from,
                        const char *end)
 {
-    bool cut = true;
+    size_t n = (size_t)(from - p);
 
-    if (t->after && from != end && blanks(p, (size_t)(from - p), &cut) &&
-        !cut) {
-        return 0;
-    }
-    return put_text(t, p, (size_t)(from - p));
+    return t->after && from != end && blanks(p, n) == n ? 0 : put_text(t, p, n);
 }
 
 static int take_open(struct tools *t, const char *p, const char *end)

@@ -67,9 +67,11 @@ struct tools {
     enum tools_state state;
     struct str held; /* blanks behind a block, then the open block */
     size_t n_blank;
-    size_t call_at; /* BARE_BLOCK: of held, its <tool_call> */
-    bool after;     /* nothing but blanks since the last block */
-    bool absorb;    /* that was a bare one: its </tool_call> may follow */
+    size_t n_whole;  /* of held in TEXT: blanks for certain */
+    uint64_t looked; /* bytes looked at for blanks: each about once */
+    size_t call_at;  /* BARE_BLOCK: of held, its <tool_call> */
+    bool after;      /* nothing but blanks since the last block */
+    bool absorb;     /* that was a bare one: its </tool_call> may follow */
     int n_calls;
     struct tools_grow grow;
     parse_emit emit; /* of the feed that is running */

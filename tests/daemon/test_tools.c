@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "daemon/text/parse.h"
-#include "daemon/text/pyvalue.h"
+#include "daemon/text/tools.h"
 #include "tests/daemon/text.h"
 
 #define MAX_TEXT 8192
@@ -255,6 +255,49 @@ static void test_random_texts(void **state)
     assert_true(calls >= 40);
 }
 
+static int ignore(void *ctx, const struct parse_piece *p)
+{
+    *(size_t *)ctx += p->kind == PARSE_CONTENT ? p->n : 0;
+    return 0;
+}
+
+/* fr_72, fr_51: the cost of a token does not grow with the answer: blanks that
+ * do not end, a block that does not end. */
+static void fr_72_cost_per_token_is_flat(void **state)
+{
+    enum { N_TOKENS = 30000 };
+    static const char call[] = "<tool_call><function=f></function></tool_call>";
+    static const char *const token[] = {" \n \n", "<par"};
+    const uint64_t salt[2] = {1, 2};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        uint64_t before = 0, now;
+        struct tools t;
+        size_t n = 0;
+
+        assert_int_equal(tools_init(&t, "[]", 2, salt), 0);
+        /* Of the block the last tag is left out. */
+        assert_int_equal(tools_feed(&t, call,
+                                    sizeof(call) - 1 - 12u * (unsigned)k,
+                                    ignore, &n),
+                         0);
+        for (int i = 0; i < N_TOKENS; i++) {
+            assert_int_equal(tools_feed(&t, token[k], 4, ignore, &n), 0);
+            if ((i + 1) % (N_TOKENS / 10) == 0) {
+                now = t.looked + t.scan.steps;
+                assert_true(now - before <= 12ull * 4 * (N_TOKENS / 10));
+                before = now;
+                assert_true(k == 0 || t.held.n - t.grow.at < 16);
+            }
+        }
+        assert_int_equal(n, 0);
+        assert_int_equal(tools_flush(&t, ignore, &n), 0);
+        assert_int_equal(n, 4 * N_TOKENS);
+        tools_finish(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_without_tools_bytes_are_bytes),
         cmocka_unit_test(test_random_texts),
+        cmocka_unit_test(fr_72_cost_per_token_is_flat),
     };
 
     return test_main(tests, NULL, NULL);
