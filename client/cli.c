@@ -47,7 +47,11 @@ const struct cli_command cli_commands[] = {
     {"top", "", "live view", NULL, cli_later},
     {"bench", "", "load generator", NULL, cli_later},
     {"sessions", "VERB [NAME...]",
-     "list, pin, unpin, save, restore, drop, fork", NULL, cli_later},
+     "list, pin, unpin, save, restore, drop, fork",
+     "list shows your sessions, one a line. pin, unpin, save, restore and drop\n"
+     "take any number of NAMEs, fork a NAME and the new one's. A session is\n"
+     "begun by chat --session NAME and gone on with by --append.",
+     cli_sessions},
     {"cancel", "JOB", "end a job of your own (see status)", NULL, cli_cancel},
     {"drain", "", "take no new work, finish what runs (admins)", NULL,
      cli_drain},

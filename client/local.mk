@@ -72,6 +72,7 @@ client_stepctl_SOURCES = \
 	client/cli_output.c \
 	client/cli_ping.c \
 	client/cli_reload.c \
+	client/cli_sessions.c \
 	client/cli_render.c \
 	client/cli_repl.c \
 	client/cli_run.c \

@@ -123,9 +123,14 @@
  *               of others are for admins
  *   metrics     part {text}..., done {}: Prometheus text, section 9; scope as
  *               for status
- *   session_list, session_pin *session, session_unpin *session,
- *   session_save *session, session_restore *session, session_drop *session,
- *   session_fork *session *to; all with tenant and wait
+ *   session_list  tenant wait; part {sessions: [{name, tokens, cached_tokens,
+ *               pinned, saved, busy, file_bytes, idle_ms}]}..., done {count}:
+ *               own sessions; section 6a says what the words mean
+ *   session_pin *session, session_unpin *session, session_save *session,
+ *   session_restore *session, session_drop *session, session_fork *session
+ *               *to; all with tenant and wait; done {tokens, cached_tokens,
+ *               pinned, saved, busy, file_bytes, idle_ms} of the session (drop:
+ *               done {}), of the new one (fork)
  *   drain       off; admins only
  *   reload      done {changed: [key of stepd.conf...]}; admins only. A file
  *               that is wrong is `bad_request`, a changed key that takes a
@@ -230,8 +235,8 @@
  * {id, logprob, bytes (bin: the token's exact bytes), top: [{id, logprob,
  * bytes}]}, one for each token, not always in the delta that has its text. A
  *             logprob of nil is minus infinity.
- *   part      {text} or {ids}: the next piece of a long result. text is str,
- *             or bin for all pieces where the whole is not UTF-8. No event
+ *   part      {text}, {ids} or {sessions}: the next piece of a long result.
+ * text is str, or bin for all pieces where the whole is not UTF-8. No event
  *             exceeds max_frame.
  *   done      {finish_reason: "stop" | "length" | "tool_calls" | "cancelled" |
  *             "timeout", usage {prompt_tokens, cached_tokens,
@@ -299,6 +304,32 @@
  * loads, hello, ping, describe, status, metrics and cancel are answered;
  * generate and the rest wait in the bounded queue, or get `busy` with retry_ms
  * when they carry wait: false. A failed load is `unavailable`.
+ *
+ * 6a. SESSIONS
+ *
+ * generate with session keeps the conversation under that name: the messages,
+ * the answer and the exact token ids. The next request with append: true sends
+ * what is new only, and is the same request as one with the whole conversation
+ * (tools that it does not name are those of the last turn). Without append the
+ * whole conversation is given and replaces what was there; what both have in
+ * common is not computed again. Names are the owner's: (uid, tenant). One
+ * request at a time goes on with a session, others wait in order.
+ *
+ * The answer is added as an assistant message {content, reasoning_content,
+ * tool_calls}, as its deltas told it. A request that is cancelled, times out or
+ * whose client goes away leaves the answer as far as it was told, once its
+ * first token was drawn; before that the session is as it was.
+ *
+ * tokens is the length of the last turn, prompt and answer; cached_tokens how
+ * many of these need not be computed again now. A session that loses its pages
+ * to others loses time, nothing else; session_pin keeps them (no_memory when
+ * too many pages would be pinned). session_save writes the session to the
+ * daemon's state folder (busy over the quota, no_memory where the disk is full
+ * or would have less free than the floor), pinned sessions are saved when the
+ * daemon stops. What is on disk is found after a restart, read when it is asked
+ * for, and checked: a file that is cut short, damaged, or of another model is
+ * `corrupt`, message says what is wrong, and it is left as it is until
+ * session_drop. append on a name that is not there is `not_found`.
  *
  * 7. DESCRIBE
  *

@@ -65,6 +65,7 @@ daemon_libtext_a_SOURCES = \
 	daemon/text/toktrie.c daemon/text/toktrie.h \
 	daemon/text/tokvocab.c \
 	daemon/text/tools.c daemon/text/tools.h \
+	daemon/text/transcript.c daemon/text/transcript.h \
 	daemon/text/utf8.h \
 	daemon/text/vocab.c daemon/text/vocab.h \
 	daemon/text/why.h
@@ -140,7 +141,9 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/core.c \
 	daemon/sched/core.h \
 	daemon/sched/core_cache.c \
+	daemon/sched/core_named.c \
 	daemon/sched/core_priv.h \
+	daemon/sched/core_save.c \
 	daemon/sched/core_step.c \
 	daemon/sched/deliver.c \
 	daemon/sched/deliver.h \
@@ -154,6 +157,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/kvpool.h \
 	daemon/sched/masks.c \
 	daemon/sched/masks.h \
+	daemon/sched/named.c \
+	daemon/sched/named.h \
 	daemon/sched/prefix.c \
 	daemon/sched/prefix.h \
 	daemon/sched/prefix_evict.c \
@@ -166,6 +171,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/share.h \
 	daemon/sched/spec.c \
 	daemon/sched/spec.h \
+	daemon/sched/store.c \
+	daemon/sched/store.h \
 	daemon/sched/ticket.c \
 	daemon/sched/ticket.h \
 	daemon/sched/turns.c \

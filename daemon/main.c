@@ -459,8 +459,25 @@ static int open_listener(struct daemon *d)
     return r;
 }
 
+/* Where sessions are saved; "" where there is no such place. systemd may name
+ * several folders, of which the first is ours. */
+static void find_session_dir(const struct conf *conf, char *buf, size_t n)
+{
+    const char *state = conf->state_dir;
+
+    if (*state == '\0') {
+        state = getenv("STATE_DIRECTORY");
+    }
+    buf[0] = '\0';
+    if (state != NULL && *state != '\0') {
+        (void)snprintf(buf, n, "%.*s/sessions", (int)strcspn(state, ":"),
+                       state);
+    }
+}
+
 static int create_engine(struct daemon *d)
 {
+    char session_dir[4096];
     struct model_conf model = options_model(&d->opts.conf);
     const struct engine_conf c = {
         .model = &model,
@@ -472,6 +489,12 @@ static int create_engine(struct daemon *d)
         .step_target_ms = d->opts.conf.step_target_ms,
         .drafts = model.drafts,
         .no_prefix_cache = !d->opts.conf.prefix_cache,
+        .max_sessions = d->opts.conf.max_sessions,
+        .max_sessions_per_owner = d->opts.conf.max_sessions_per_owner,
+        .session_dir = session_dir,
+        .session_disk = d->opts.conf.session_disk,
+        .session_disk_per_owner = d->opts.conf.session_disk_per_owner,
+        .session_disk_floor = d->opts.conf.session_disk_floor,
         .share_prefix_cache = d->opts.conf.share_prefix_cache,
 #ifdef STEPD_DEBUG
         .scrub_freed = true,
@@ -482,7 +505,10 @@ static int create_engine(struct daemon *d)
         .log = on_engine_log,
         .ctx = d->server,
     };
-    int r = engine_create(&d->engine, &c);
+    int r;
+
+    find_session_dir(&d->opts.conf, session_dir, sizeof(session_dir));
+    r = engine_create(&d->engine, &c);
 
     if (r < 0) {
         log_error("the engine does not start: %s", strerror(-r));

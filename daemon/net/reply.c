@@ -124,9 +124,41 @@ static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
     free(list);
 }
 
+static void put_session(struct wire_map *m, const struct event_session *s)
+{
+    wire_map_int(m, "tokens", s->tokens);
+    wire_map_int(m, "cached_tokens", s->cached);
+    wire_map_bool(m, "pinned", s->pinned);
+    wire_map_bool(m, "saved", s->saved);
+    wire_map_bool(m, "busy", s->busy);
+    wire_map_uint(m, "file_bytes", s->file_bytes);
+    wire_map_uint(m, "idle_ms", s->idle_ms);
+}
+
+static void put_sessions(struct wire_buf *b, const struct event *e,
+                         struct flight *f)
+{
+    struct wire_map m, list, one;
+
+    f->n_ids += (uint64_t)e->n_sessions;
+    wire_map_begin_event(&m, b, f->request, "part");
+    wire_map_open_list(&m, "sessions", &list);
+    for (int i = 0; i < e->n_sessions; i++) {
+        wire_list_open(&list, &one);
+        wire_map_str(&one, "name", e->sessions[i].name);
+        put_session(&one, &e->sessions[i]);
+        wire_map_close(&one);
+    }
+    wire_map_close(&list);
+    (void)wire_map_end(&m);
+}
+
 static void put_part(struct wire_buf *b, const struct event *e,
                      struct flight *f)
 {
+    if (e->n_sessions > 0) {
+        put_sessions(b, e, f);
+    }
     if (e->n_ids > 0) {
         f->n_ids += (uint64_t)e->n_ids;
         (void)wire_put_part_ids(b, f->request, e->ids, (size_t)e->n_ids);
@@ -162,7 +194,10 @@ static void put_done(struct wire_buf *b, const struct event *e,
         return;
     }
     wire_map_begin_done(&m, b, f->request);
-    if (f->op == WIRE_TOKENIZE) {
+    if (e->n_sessions > 0) {
+        put_session(&m, e->sessions);
+    }
+    if (f->op == WIRE_TOKENIZE || f->op == WIRE_SESSION_LIST) {
         wire_map_uint(&m, "count", f->n_ids);
     }
     (void)wire_map_end(&m);

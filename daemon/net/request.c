@@ -28,6 +28,8 @@
 _Static_assert(JOB_MAX_STOPS >= WIRE_MAX_STOPS, "stops");
 _Static_assert(JOB_MAX_STOP_IDS >= WIRE_MAX_STOP_IDS, "stop ids");
 _Static_assert(JOB_MAX_TENANT >= WIRE_MAX_TENANT, "tenant");
+_Static_assert((int)SESSION_FORK == WIRE_SESSION_FORK - WIRE_SESSION_LIST,
+               "ops on sessions in the wire's order");
 _Static_assert(JOB_MAX_SESSION >= WIRE_MAX_SESSION, "session");
 
 int request_kind(enum wire_op op)
@@ -41,6 +43,14 @@ int request_kind(enum wire_op op)
         return JOB_DETOKENIZE;
     case WIRE_RENDER:
         return JOB_RENDER;
+    case WIRE_SESSION_LIST:
+    case WIRE_SESSION_PIN:
+    case WIRE_SESSION_UNPIN:
+    case WIRE_SESSION_SAVE:
+    case WIRE_SESSION_RESTORE:
+    case WIRE_SESSION_DROP:
+    case WIRE_SESSION_FORK:
+        return JOB_SESSION;
     default:
         return -1;
     }
@@ -70,6 +80,14 @@ static int check(const struct wire_request *r, const struct conf *conf,
     if (r->tenant.p != NULL && !peer->may_delegate) {
         return refuse(err, r, WIRE_E_DENIED, "tenant",
                       "only delegate_users may name a tenant");
+    }
+    if (r->append && r->session.p == NULL) {
+        return refuse(err, r, WIRE_E_BAD_REQUEST, "append",
+                      "append goes with a session");
+    }
+    if (r->append && r->messages.p == NULL) {
+        return refuse(err, r, WIRE_E_BAD_REQUEST, "append",
+                      "append goes with messages");
     }
     if (r->priority > conf->max_priority && !peer->is_admin) {
         return refuse(err, r, WIRE_E_DENIED, "priority",
@@ -191,6 +209,10 @@ int request_to_job(const struct wire_request *r, const struct conf *conf,
     j->uid = peer->uid;
     copy_name(j->tenant, sizeof(j->tenant), &r->tenant);
     copy_name(j->session, sizeof(j->session), &r->session);
+    copy_name(j->to, sizeof(j->to), &r->to);
+    if (kind == JOB_SESSION) {
+        j->op = (enum session_op)(r->op - WIRE_SESSION_LIST);
+    }
     copy_name(j->reasoning, sizeof(j->reasoning), &r->reasoning_effort);
     *ret = j;
     return 0;

@@ -162,6 +162,7 @@ void task_destroy(struct task *t)
     deliver_destroy(t->deliver);
     masker_destroy(t->masker);
     session_destroy(t->session);
+    said_finish(&t->said);
     job_destroy(t->job);
     free(t);
 }

@@ -15,6 +15,7 @@
 #include "daemon/model/model.h"
 #include "daemon/sched/deliver.h"
 #include "daemon/sched/job.h"
+#include "daemon/sched/named.h"
 #include "daemon/sched/session.h"
 #include "daemon/text/mask.h"
 
@@ -39,6 +40,8 @@ struct task {
     int n_cached; /* prompt tokens that were not computed; -1: not known yet */
     int n_kept;   /* tokens that it has put into the prefix index */
     int sparse[TASK_MAX_SPARSE], n_sparse; /* its checkpoints on the way */
+    struct said said;                      /* where it writes a named session */
+    void *core;                            /* whose it is */
     bool spoilt; /* its numbers were not finite: nothing of it is kept */
     int n_draft; /* drafts that the next step may verify */
     int32_t draft[MODEL_MAX_DRAFTS];

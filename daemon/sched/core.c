@@ -106,6 +106,7 @@ int core_create(struct core **ret, const struct core_conf *conf)
     int n_owners, r;
 
     c->conf = *conf;
+    c->named.limits = conf->named;
     c->info = model_info(conf->model);
     collect_stop_ids(c);
     c->think_end = tokenizer_id(conf->tokenizer, "</think>");
@@ -139,6 +140,7 @@ int core_create(struct core **ret, const struct core_conf *conf)
         r = -ENOMEM;
         goto fail;
     }
+    core_open_store(c);
     *ret = c;
     return 0;
 fail:
@@ -152,6 +154,8 @@ void core_destroy(struct core *c)
         return;
     }
     BUG_ON(c->n_tasks > 0);
+    core_close_store(c);
+    core_named_finish(c);
     free(c->task);
     free(c->req);
     free(c->span);
@@ -177,6 +181,17 @@ void core_send(void *ctx, struct event *e)
     struct core *c = ctx;
 
     c->conf.emit(c->conf.ctx, e);
+}
+
+/* What an answer says is noted where a session will remember it. */
+void core_tell(void *ctx, struct event *e)
+{
+    struct task *t = ctx;
+
+    if (t->job->session[0] != '\0') {
+        said_take(&t->said, e);
+    }
+    core_send(t->core, e);
 }
 
 void core_say(struct core *c, int level, const char *fmt, ...)
@@ -213,12 +228,14 @@ static void drop_task(struct core *c, int i)
 {
     struct task *t = c->task[i];
     uint64_t id = t->job->id;
+    int committed = t->session->committed;
 
     memmove(c->task + i, c->task + i + 1,
             (size_t)(c->n_tasks - i - 1) * sizeof(*c->task));
     c->n_tasks--;
     share_leave(c->shares, t->owner);
     core_unseat(c, t);
+    core_named_end(c, t, committed);
     task_destroy(t);
     ticket_close(c->conf.tickets, id);
 }
@@ -279,7 +296,7 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
         leave(c, t);
         return;
     }
-    (void)deliver_cut(t->deliver, core_send, c);
+    (void)deliver_cut(t->deliver, core_tell, t);
     if (c->conf.turns != NULL && deliver_turn(t->deliver) != NULL) {
         turns_add(c->conf.turns, t->job, c->conf.tokenizer,
                   deliver_turn(t->deliver));
@@ -372,10 +389,19 @@ void core_add(struct core *c, struct job *j)
     struct event *e;
     struct task *t;
 
+    if (j->kind == JOB_SESSION) {
+        core_session_op(c, j);
+        return;
+    }
+    if (j->session[0] != '\0' && !j->granted) {
+        core_named_add(c, j);
+        return;
+    }
     c->counts.requests++;
     if (ticket_answered(c->conf.tickets, id)) {
         job_destroy(j);
         ticket_close(c->conf.tickets, id);
+        core_named_free(c, id);
         return;
     }
     if (owner_waits_enough(c, j)) {
@@ -386,13 +412,16 @@ void core_add(struct core *c, struct job *j)
         e->retry_ms = CORE_RETRY_MS;
         job_destroy(j);
         refuse(c, id, e);
+        core_named_free(c, id);
         return;
     }
     draw_seed(j);
     if (admit_job(&t, j, &ac, &e) > 0) {
         refuse(c, id, e);
+        core_named_free(c, id);
         return;
     }
+    t->core = c;
     BUG_ON(c->n_tasks == c->conf.max_live);
     t->arrival = c->arrivals++;
     t->owner = share_join(c->shares, j, core_soft_rows(c));
@@ -472,6 +501,7 @@ void core_counts(const struct core *c, struct core_counts *ret)
     prefix_counts(c->prefix, &n);
     *ret = c->counts;
     ret->checkpoints = n.checkpoints;
+    ret->sessions = c->named.n;
     ret->checkpoints_evicted = n.evicted_checkpoints;
     ret->waiting = ret->running = 0;
     for (int i = 0; i < c->n_tasks; i++) {

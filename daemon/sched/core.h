@@ -17,6 +17,7 @@
 
 #include "daemon/model/model.h"
 #include "daemon/sched/job.h"
+#include "daemon/sched/named.h"
 #include "daemon/sched/ticket.h"
 #include "daemon/sched/times.h"
 #include "daemon/sched/turns.h"
@@ -44,6 +45,14 @@ struct core_conf {
     bool no_prefix_cache; /* every request is computed from its first token */
     bool share_prefix_cache; /* one cache domain for all */
     bool scrub_freed; /* freed pages are spoilt, so that a stale read shows */
+    /* Named sessions. prepare takes a job over that may be rendered now and
+     * comes back by core_add; wake: core_tend has something to do (from another
+     * thread). */
+    struct named_limits named;
+    const char *session_dir; /* NULL or "": they are not saved */
+    uint64_t session_disk, session_disk_per_owner, session_disk_floor;
+    void (*prepare)(void *ctx, struct job *j);
+    void (*wake)(void *ctx);
     void (*emit)(void *ctx, struct event *e); /* takes it over */
     void (*log)(void *ctx, int level, const char *line);
     uint64_t (*now_us)(void *ctx);
@@ -59,7 +68,7 @@ struct core_counts {
     int pages_free[MODEL_N_GROUPS];   /* or can be: cached and nobody's */
     int pages_cached[MODEL_N_GROUPS]; /* in the prefix index */
     int pages_pinned[MODEL_N_GROUPS];
-    int checkpoints;
+    int checkpoints, sessions;
     uint64_t pages_evicted[MODEL_N_GROUPS], checkpoints_evicted;
     double step_ms; /* moving average */
     struct times times;
@@ -80,6 +89,12 @@ bool core_call(struct core *c, const struct ticket_call *call);
 /* Ends every task: running ones as cancelled, waiting ones with the code; or
  * all of them with it (all = true). Allowed within a step. */
 void core_end_all(struct core *c, bool all, const char *code, const char *why);
+
+/* Files: a chunk of what is being saved or restored. True: something moved, and
+ * more may. Between steps. */
+bool core_tend(struct core *c);
+/* Pinned sessions are written; waits for the disk. */
+void core_save_pinned(struct core *c);
 
 /* One step: 1, or 0 where there is nothing to do. -errno: the device failed
  * and nothing can run any more; the tasks are still there. */

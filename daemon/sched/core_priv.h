@@ -14,6 +14,7 @@
 #include "daemon/sched/prefix.h"
 #include "daemon/sched/session.h"
 #include "daemon/sched/share.h"
+#include "daemon/sched/store.h"
 
 /* Stop ids of config.json and of the tokenizer's files together. */
 #define CORE_MAX_STOP_IDS 16
@@ -24,8 +25,11 @@ struct core {
     struct session_geometry geo;
     struct kvpool *pool;
     struct prefix *prefix;
-    uint64_t salt_seed; /* drawn at the start: domains cannot be aimed at */
-    void *aux;          /* scratch for one checkpoint's vectors */
+    struct named_table named;
+    struct store *store;   /* NULL: sessions are not saved */
+    struct saving *saving; /* the transfers, the first of them runs */
+    uint64_t salt_seed;    /* drawn at the start: domains cannot be aimed at */
+    void *aux;             /* scratch for one checkpoint's vectors */
     int32_t stop_ids[CORE_MAX_STOP_IDS];
     int n_stop_ids;
     int32_t think_end, tool_call; /* -1: the tokenizer has none */
@@ -59,7 +63,8 @@ uint64_t core_now_us(const struct core *c);
 double core_ms(uint64_t from_us, uint64_t to_us); /* 0 where it went back */
 void core_time(struct hist *h, uint64_t from_us, uint64_t to_us);
 int core_soft_rows(const struct core *c);   /* of step_target_ms */
-void core_send(void *ctx, struct event *e); /* ctx is the core: deliver_emit */
+void core_send(void *ctx, struct event *e); /* ctx is the core */
+void core_tell(void *ctx, struct event *e); /* ctx is a task: deliver_emit */
 void core_say(struct core *c, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -72,6 +77,32 @@ void core_unseat(struct core *c, struct task *t);
 /* Frees what has ended and is in no step. */
 void core_sweep(struct core *c);
 int core_draft_depth(const struct core *c, const struct job *j);
+
+/* ---- core_named.c ---- */
+
+/* The job's end, where it never became a task. */
+void core_refuse(struct core *c, struct job *j, const char *code,
+                 const char *detail, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* A request for a session that has not been granted; an op. */
+void core_named_add(struct core *c, struct job *j);
+void core_session_op(struct core *c, struct job *j);
+void core_session_done(struct core *c, struct job *j, const struct named *n);
+/* The request has ended: its session's next state, and the next writer. */
+void core_named_end(struct core *c, struct task *t, int committed);
+void core_named_free(struct core *c, uint64_t job);
+void core_named_next(struct core *c, struct named *n);
+int core_pin(struct core *c, struct named *n, char *why, size_t n_why);
+void core_named_finish(struct core *c);
+
+/* ---- core_save.c ---- */
+
+void core_open_store(struct core *c);
+void core_close_store(struct core *c);
+/* j NULL: nobody asked. */
+void core_save(struct core *c, struct named *n, struct job *j);
+void core_load(struct core *c, struct named *n);
+int core_unlink(struct core *c, const struct named *n, char *why, size_t n_why);
 
 /* ---- core_cache.c ---- */
 

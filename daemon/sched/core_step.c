@@ -374,7 +374,7 @@ static int take_tokens(struct core *c, struct task *t,
     if (r < 0) {
         return r;
     }
-    used = deliver_tokens(t->deliver, o->token, n, core_send, c);
+    used = deliver_tokens(t->deliver, o->token, n, core_tell, t);
     if (used < 0) {
         return used;
     }

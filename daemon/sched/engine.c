@@ -54,7 +54,7 @@
 struct engine {
     struct engine_conf conf;
     struct model_conf model_conf; /* with our own copies of its strings */
-    char *path, *backend, *isa;
+    char *path, *backend, *isa, *session_dir;
 
     struct tickets *tickets;
     struct turns *turns;
@@ -206,6 +206,7 @@ static void publish(struct engine *e)
     s->kv_bytes = m.kv_bytes;
     s->expert_loads = m.expert_loads;
     s->checkpoints = c.checkpoints;
+    s->sessions = c.sessions;
     s->checkpoints_evicted = c.checkpoints_evicted;
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         s->pages[g] = c.pages[g];
@@ -517,6 +518,24 @@ static bool wait_for_tokenizer(struct engine *e)
     return r > 0;
 }
 
+/* A session was granted: its messages are rendered now. There is a place for
+ * every ticket in the box, unless the daemon stops. */
+static void on_granted(void *ctx, struct job *j)
+{
+    struct engine *e = ctx;
+
+    if (prep_submit(e->prep, j) < 0) {
+        keep_early(e, j);
+    }
+}
+
+static void poke(struct engine *e);
+
+static void on_moved(void *ctx)
+{
+    poke(ctx);
+}
+
 static int create_core(struct engine *e)
 {
     const struct core_conf c = {
@@ -535,6 +554,13 @@ static int create_core(struct engine *e)
         .no_prefix_cache = e->conf.no_prefix_cache,
         .share_prefix_cache = e->conf.share_prefix_cache,
         .scrub_freed = e->conf.scrub_freed,
+        .named = {e->conf.max_sessions, e->conf.max_sessions_per_owner},
+        .session_dir = e->session_dir,
+        .session_disk = e->conf.session_disk,
+        .session_disk_per_owner = e->conf.session_disk_per_owner,
+        .session_disk_floor = e->conf.session_disk_floor,
+        .prepare = on_granted,
+        .wake = on_moved,
         .emit = on_core_event,
         .log = on_log,
         .now_us = clock_us,
@@ -643,10 +669,12 @@ static void serve(struct engine *e)
     spec_log_init(&e->spec_log, clock_us(NULL), &m);
     add_early(e);
     while (!atomic_load(&e->stop)) {
+        bool moved;
         int r;
 
         hear(e);
         e->step_released = false;
+        moved = core_tend(e->core);
         r = step(e);
         publish(e);
         log_drafting(e);
@@ -655,7 +683,7 @@ static void serve(struct engine *e)
             fail(e, EXIT_FAULT, "internal", cause);
             return;
         }
-        if (r == 0) {
+        if (r == 0 && !moved) {
             atomic_store(&e->idle, true);
             doze(e);
             atomic_store(&e->idle, false);
@@ -665,6 +693,7 @@ static void serve(struct engine *e)
         }
     }
     core_end_all(e->core, false, "draining", "the daemon stops");
+    core_save_pinned(e->core);
 }
 
 static void *engine_main(void *arg)
@@ -758,6 +787,8 @@ int engine_create(struct engine **ret, const struct engine_conf *c)
            c->model->max_seqs < 1 || c->max_batched_tokens < 1 ||
            c->step_target_ms < 1);
     e->conf = *c;
+    e->session_dir = copy_or_null(c->session_dir);
+    e->conf.session_dir = e->session_dir;
     copy_model_conf(e, c->model);
     e->conf.model = NULL;
     e->max_live = c->max_queue + c->model->max_seqs;
@@ -952,5 +983,6 @@ void engine_destroy(struct engine *e)
     free(e->path);
     free(e->backend);
     free(e->isa);
+    free(e->session_dir);
     free(e);
 }

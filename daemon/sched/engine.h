@@ -40,6 +40,9 @@ struct engine_conf {
     int step_target_ms;
     int drafts; /* greatest depth, -1 = what the model has */
     bool no_prefix_cache, share_prefix_cache;
+    int max_sessions, max_sessions_per_owner;
+    const char *session_dir; /* copied; NULL or "": none are saved */
+    uint64_t session_disk, session_disk_per_owner, session_disk_floor;
     bool hold_load;   /* tests: the load waits for engine_release */
     bool hold_steps;  /* tests: a step waits for engine_release */
     bool scrub_freed; /* freed pages are spoilt: a stale read shows */
@@ -72,7 +75,7 @@ struct engine_status {
     int pages[2], pages_free[2]; /* full, sliding; free or can be */
     int pages_cached[2], pages_pinned[2];
     uint64_t pages_evicted[2], checkpoints_evicted;
-    int checkpoints;
+    int checkpoints, sessions;
     uint64_t memory_weights, memory_kv;
     double step_ms; /* moving average */
     struct times times;

@@ -89,6 +89,7 @@ void event_destroy(struct event *e)
     free(e->call_name.p);
     free(e->ids);
     free(e->logprobs);
+    free(e->sessions);
     free(e);
 }
 

@@ -27,6 +27,7 @@ enum job_kind {
     JOB_TOKENIZE,   /* text -> ids; answered by the preparation thread */
     JOB_DETOKENIZE, /* ids -> bytes; likewise */
     JOB_RENDER,     /* messages -> prompt text or ids; likewise */
+    JOB_SESSION,    /* an op on a named session */
     JOB_N_KINDS
 };
 
@@ -36,6 +37,16 @@ enum job_choice {
     JOB_CHOICE_NONE,     /* it sees them and calls none */
     JOB_CHOICE_REQUIRED, /* it calls one at least */
     JOB_CHOICE_NAMED     /* this one: choice_name */
+};
+
+enum session_op {
+    SESSION_LIST,
+    SESSION_PIN,
+    SESSION_UNPIN,
+    SESSION_SAVE,
+    SESSION_RESTORE,
+    SESSION_DROP,
+    SESSION_FORK
 };
 
 /* Bytes with a length; NUL may occur inside. p NULL: absent. */
@@ -98,6 +109,9 @@ struct job {
     bool want_bytes;   /* text as exact bytes */
     char session[JOB_MAX_SESSION + 1];
     bool append;
+    bool granted; /* the session is this job's: set by the engine thread */
+    enum session_op op; /* of kind session */
+    char to[JOB_MAX_SESSION + 1];
 };
 
 /* What anybody may know of a job without holding it. */
@@ -165,6 +179,15 @@ struct event_timings {
     double queue_ms, prefill_ms, decode_ms;
 };
 
+/* What is known of a session. */
+struct event_session {
+    char name[JOB_MAX_SESSION + 1];
+    int tokens; /* prompt and answer of its last turn */
+    int cached; /* of them those that need not be computed again now */
+    bool pinned, saved, busy;
+    uint64_t file_bytes, idle_ms;
+};
+
 struct event {
     struct event *next;
     enum event_type type;
@@ -184,6 +207,8 @@ struct event {
     int n_ids;
     struct event_logprob *logprobs;
     int n_logprobs;
+    struct event_session *sessions; /* part of a list; done of an op on one */
+    int n_sessions;
     /* done; of tokenize, detokenize, render: only seed and finish unset */
     enum event_finish finish;
     struct event_usage usage; /* delta: completion_tokens so far */

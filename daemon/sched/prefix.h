@@ -78,6 +78,12 @@ int prefix_pin(struct prefix *p, uint64_t salt, const int32_t *ids, int n,
 void prefix_unpin(struct prefix *p, struct prefix_pin *pin); /* NULL is fine */
 /* Pages that the pin alone would hold, if there were no other. */
 int prefix_pin_pages(const struct prefix_pin *pin, enum model_group g);
+/* Which absolute page the first of them is; the pages, in order. */
+int prefix_pin_first(const struct prefix_pin *pin, enum model_group g);
+void prefix_pin_list(const struct prefix_pin *pin, enum model_group g,
+                     int32_t *ret);
+/* The vectors there, NULL: none. Until the index is next changed. */
+const void *prefix_pin_aux(const struct prefix_pin *pin);
 
 /* Frees pages of the group until want are free in the pool; false: it could
  * not. */

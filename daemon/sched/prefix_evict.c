@@ -268,6 +268,26 @@ int prefix_pin_pages(const struct prefix_pin *pin, enum model_group g)
     return pin->pages[g];
 }
 
+int prefix_pin_first(const struct prefix_pin *pin, enum model_group g)
+{
+    return pin->node->depth - pin->pages[g] + 1;
+}
+
+void prefix_pin_list(const struct prefix_pin *pin, enum model_group g,
+                     int32_t *ret)
+{
+    const struct node *n = pin->node;
+
+    for (int i = pin->pages[g] - 1; i >= 0; i--, n = n->parent) {
+        ret[i] = n->page[g];
+    }
+}
+
+const void *prefix_pin_aux(const struct prefix_pin *pin)
+{
+    return pin->node->mtp ? pin->mark->aux : NULL;
+}
+
 /* ---- questions ----------------------------------------------------------- */
 
 void prefix_counts(const struct prefix *p, struct prefix_counts *ret)

@@ -424,7 +424,12 @@ bool prep_job(const struct prep_env *env, struct job *j)
     }
     switch (j->kind) {
     case JOB_GENERATE:
+        if (j->session[0] != '\0' && !j->granted) {
+            return true; /* the engine says when, and with which messages */
+        }
         return do_generate(env, j);
+    case JOB_SESSION:
+        return true;
     case JOB_TOKENIZE:
         do_tokenize(env, j);
         break;
@@ -469,8 +474,9 @@ static void *prep_main(void *arg)
             .ctx = p->conf.ctx,
         };
 
-        /* Where it ends, by failure or by order, the engine ends every job. */
-        if (r < 0 || atomic_load(&p->stop) || prep_job(&env, j)) {
+        /* A granted job goes back in any case, for its session. Where it ends,
+         * by failure or by order, the engine ends every job. */
+        if (r < 0 || atomic_load(&p->stop) || prep_job(&env, j) || j->granted) {
             p->conf.forward(p->conf.ctx, j);
         } else {
             drop(p, j);

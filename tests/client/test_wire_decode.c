@@ -518,9 +518,6 @@ static void test_later_is_unsupported_and_named(void **state)
             assert_int_equal(err.id, 12);
         }
     }
-    refused("{\"op\": \"generate\", \"id\": 1, \"messages\": [], "
-            "\"session\": \"a.b\", \"append\": true}",
-            WIRE_E_UNSUPPORTED, "session");
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"prompt_logprobs\": 2}",
             WIRE_E_UNSUPPORTED, "prompt_logprobs");

@@ -441,7 +441,8 @@ static void test_describe_is_complete(void **state)
     assert_key(e, "stop", "max_items", "16");
     assert_key(e, "stop", "max_bytes", "256");
     assert_key(e, "ids", "ops", "[\"detokenize\"]");
-    assert_key(e, "session", "supported", "false");
+    assert_key(e, "session", "supported", "true");
+    assert_key(e, "logit_bias", "supported", "false");
     assert_key(e, "prompt", "supported", "true");
     assert_true(list_has(e, "keys", "name", "max_tokens", &i));
     char path[64];

@@ -775,6 +775,26 @@ int model_copy_page(struct model *m, enum model_group g, int dst, int src)
     return 0;
 }
 
+size_t model_page_bytes(const struct model *m, enum model_group g)
+{
+    (void)m;
+    (void)g;
+    return sizeof(struct page);
+}
+
+int model_export_page(struct model *m, enum model_group g, int page, void *to)
+{
+    memcpy(to, &m->page[g][page], sizeof(struct page));
+    return 0;
+}
+
+int model_import_page(struct model *m, enum model_group g, int page,
+                      const void *from)
+{
+    memcpy(&m->page[g][page], from, sizeof(struct page));
+    return 0;
+}
+
 int model_scrub_page(struct model *m, enum model_group g, int page)
 {
     memset(&m->page[g][page], 0, sizeof(m->page[g][page]));

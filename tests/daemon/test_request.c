@@ -218,6 +218,27 @@ static void test_drafts_have_the_configured_ceiling(void **state)
                        "\"drafts\":1}"));
 }
 
+static void test_sessions(void **state)
+{
+    struct job *j;
+
+    (void)state;
+    j = job_of(
+        "{\"op\":\"session_fork\",\"id\":7,\"session\":\"a\",\"to\":\"b\"}");
+    assert_int_equal(j->kind, JOB_SESSION);
+    assert_int_equal(j->op, SESSION_FORK);
+    assert_string_equal(j->session, "a");
+    assert_string_equal(j->to, "b");
+    job_destroy(j);
+    refused_job(
+        "{\"op\":\"generate\",\"id\":7,\"messages\":[],\"append\":true}",
+        WIRE_E_BAD_REQUEST, "append", "append goes with a session");
+    refused_job(
+        "{\"op\":\"generate\",\"id\":7,\"prompt\":\"x\",\"append\":true,"
+        "\"session\":\"a\"}",
+        WIRE_E_BAD_REQUEST, "append", "append goes with messages");
+}
+
 static void test_ops_that_make_jobs(void **state)
 {
     int n = 0;
@@ -226,7 +247,10 @@ static void test_ops_that_make_jobs(void **state)
     for (int op = 0; op < WIRE_N_OPS; op++) {
         n += request_kind((enum wire_op)op) >= 0;
     }
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 11);
+    for (int op = WIRE_SESSION_LIST; op <= WIRE_SESSION_FORK; op++) {
+        assert_int_equal(request_kind((enum wire_op)op), JOB_SESSION);
+    }
     assert_int_equal(request_kind(WIRE_RENDER), JOB_RENDER);
     assert_int_equal(request_kind(WIRE_STATUS), -1);
 }
@@ -243,6 +267,7 @@ int main(void)
         CASE(test_only_delegates_name_tenants),
         CASE(test_priority_has_a_ceiling_but_for_admins),
         CASE(test_drafts_have_the_configured_ceiling),
+        CASE(test_sessions),
         CASE(test_ops_that_make_jobs),
     };
 

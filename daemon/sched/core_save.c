@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * Sessions to disk and back, the engine's half: pages are exported and imported
+ * between steps, a chunk at a time, so that running requests go on meanwhile.
+ * Engine thread only; the files are store.c's.
+ *
+ * A save holds its pages by a pin and has copies of everything else: the
+ * session may go on, and the next save writes what has come since. A load fills
+ * pages of its own, which enter the prefix index as if they had just been
+ * computed.
+ *
+ * The invariant: one transfer runs at a time; what fails is told to whoever
+ * asked, and the session is as before.
+ */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/die.h"
+#include "daemon/sched/core_priv.h"
+
+struct saving {
+    struct saving *next;
+    struct store_transfer *t;
+    uint32_t uid;
+    char tenant[JOB_MAX_TENANT + 1];
+    struct job *job; /* who asked; NULL: nobody */
+    bool started, ended;
+    /* save */
+    struct prefix_pin *pin;
+    int32_t *page[MODEL_N_GROUPS];
+    int sent[MODEL_N_GROUPS];
+    /* load */
+    struct session *into;
+    bool no_room; /* the pages are not read: they will be computed */
+};
+
+static void saving_destroy(struct core *c, struct saving *x)
+{
+    prefix_unpin(c->prefix, x->pin);
+    session_destroy(x->into);
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        free(x->page[g]);
+    }
+    store_transfer_destroy(x->t);
+    free(x);
+}
+
+static struct saving *enqueue(struct core *c, const struct named *n,
+                              struct job *j)
+{
+    struct saving *x = xcalloc(1, sizeof(*x)), **at = &c->saving;
+
+    if (store_transfer_create(&x->t) < 0) {
+        free(x);
+        return NULL;
+    }
+    x->uid = n->uid;
+    x->job = j;
+    (void)snprintf(x->tenant, sizeof(x->tenant), "%s", n->tenant);
+    store_owner(n->uid, n->tenant, x->t->owner, sizeof(x->t->owner));
+    (void)snprintf(x->t->name, sizeof(x->t->name), "%s", n->name);
+    while (*at != NULL) {
+        at = &(*at)->next;
+    }
+    *at = x;
+    return x;
+}
+
+static struct named *named_of(const struct core *c, const struct saving *x)
+{
+    return named_find(&c->named, x->uid, x->tenant, x->t->name);
+}
+
+/* ---- saving -------------------------------------------------------------- */
+
+static uint64_t disk_of(const struct core *c, const struct named *but, bool own)
+{
+    uint64_t sum = 0;
+
+    for (const struct named *n = c->named.first; n != NULL; n = n->next) {
+        if (n != but && (!own || (n->uid == but->uid &&
+                                  strcmp(n->tenant, but->tenant) == 0))) {
+            sum += n->file_bytes;
+        }
+    }
+    return sum;
+}
+
+static void *copy_of(const void *p, size_t n)
+{
+    void *copy = malloc(n + 1);
+
+    if (copy != NULL && n > 0) {
+        memcpy(copy, p, n);
+    }
+    return copy;
+}
+
+/* Everything but the pages. The KV that is saved is what is there now: the
+ * longest prefix, usually all. */
+static int prepare(struct core *c, struct named *n, struct saving *x)
+{
+    struct store_transfer *t = x->t;
+    struct store_head *h = &t->head;
+    int len = prefix_look(c->prefix, n->salt, n->ids, n->n_committed, true);
+    const void *aux = NULL;
+    int r = 0;
+
+    if (len > 0) {
+        r = prefix_pin(c->prefix, n->salt, n->ids, len, &x->pin);
+    }
+    *h = (struct store_head){
+        .fingerprint = c->info->fingerprint,
+        .flags = n->pinned ? STORE_PINNED : 0,
+        .n_ids = (uint32_t)n->n_ids,
+        .n_committed = r == 0 ? (uint32_t)len : 0,
+        .messages_bytes = (uint32_t)n->messages.n,
+        .tools_bytes = (uint32_t)n->tools.n,
+    };
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        h->page_bytes[g] = model_page_bytes(c->conf.model, g);
+        if (x->pin == NULL) {
+            continue;
+        }
+        h->n_pages[g] = (uint32_t)prefix_pin_pages(x->pin, g);
+        h->first_page[g] = (uint32_t)prefix_pin_first(x->pin, g);
+        x->page[g] = malloc(h->n_pages[g] * sizeof(int32_t) + 1);
+        if (x->page[g] == NULL) {
+            return -ENOMEM;
+        }
+        prefix_pin_list(x->pin, g, x->page[g]);
+    }
+    if (x->pin != NULL) {
+        aux = prefix_pin_aux(x->pin);
+    }
+    h->aux_bytes = aux != NULL ? (uint32_t)model_aux_bytes(c->conf.model) : 0;
+    t->ids = copy_of(n->ids, (size_t)n->n_ids * 4);
+    t->messages = copy_of(n->messages.p, n->messages.n);
+    t->tools = copy_of(n->tools.p, n->tools.n);
+    t->aux = copy_of(aux, h->aux_bytes);
+    store_head_finish(h);
+    return t->ids == NULL || t->messages == NULL || t->tools == NULL ||
+                   t->aux == NULL
+               ? -ENOMEM
+               : 0;
+}
+
+static void undo(struct core *c, struct saving *x)
+{
+    struct saving **at = &c->saving;
+
+    while (*at != x) {
+        at = &(*at)->next;
+    }
+    *at = x->next;
+    saving_destroy(c, x);
+}
+
+static void say_unsaved(struct core *c, const char *name, struct job *j,
+                        const char *code, const char *why)
+{
+    if (j != NULL) {
+        core_refuse(c, j, code, "session", "%s", why);
+    } else {
+        core_say(c, 4, "session %s: not saved: %s", name, why);
+    }
+}
+
+void core_save(struct core *c, struct named *n, struct job *j)
+{
+    struct saving *x;
+    char why[256];
+    uint64_t bytes;
+
+    if (c->store == NULL) {
+        say_unsaved(c, n->name, j, "unsupported",
+                    "there is no state_dir to save sessions in");
+        return;
+    }
+    x = enqueue(c, n, j);
+    if (x == NULL || prepare(c, n, x) < 0) {
+        if (x != NULL) {
+            undo(c, x);
+        }
+        say_unsaved(c, n->name, j, "no_memory", "no memory to save a session");
+        return;
+    }
+    bytes = x->t->head.file_bytes;
+    if (disk_of(c, n, true) + bytes > c->conf.session_disk_per_owner ||
+        disk_of(c, n, false) + bytes > c->conf.session_disk) {
+        (void)snprintf(why, sizeof(why),
+                       "%" PRIu64 " bytes beside %" PRIu64
+                       " of this user's sessions (at most %" PRIu64
+                       ") and %" PRIu64 " of all (at most %" PRIu64 ")",
+                       bytes, disk_of(c, n, true),
+                       c->conf.session_disk_per_owner, disk_of(c, n, false),
+                       c->conf.session_disk);
+        undo(c, x);
+        say_unsaved(c, n->name, j, "busy", why);
+        return;
+    }
+    n->changed = false; /* what changes from now on is not in the file */
+    (void)core_tend(c);
+}
+
+/* The next chunk of pages to the thread. */
+static bool export(struct core *c, struct saving *x)
+{
+    const struct store_head *h = &x->t->head;
+    enum model_group g = MODEL_FULL;
+    struct store_chunk *k;
+    size_t bytes;
+    int n, r = 0;
+
+    if (x->sent[g] == (int)h->n_pages[g]) {
+        g = MODEL_SLIDING;
+    }
+    n = (int)h->n_pages[g] - x->sent[g];
+    if (n == 0 || mbox_count(x->t->chunk) >= STORE_CHUNKS) {
+        return false;
+    }
+    bytes = h->page_bytes[g];
+    if ((size_t)n * bytes > STORE_CHUNK_BYTES) {
+        n = bytes > STORE_CHUNK_BYTES ? 1 : (int)(STORE_CHUNK_BYTES / bytes);
+    }
+    k = malloc(sizeof(*k) + (size_t)n * bytes);
+    if (k == NULL) {
+        mbox_close(x->t->chunk); /* the thread ends it */
+        return false;
+    }
+    k->group = g;
+    k->first = x->sent[g];
+    k->n = n;
+    for (int i = 0; r == 0 && i < n; i++) {
+        r = model_export_page(c->conf.model, g, x->page[g][k->first + i],
+                              k->data + (size_t)i * bytes);
+    }
+    if (r < 0 || mbox_push(x->t->chunk, k) < 0) {
+        free(k);
+        mbox_close(x->t->chunk);
+        return false;
+    }
+    x->sent[g] += n;
+    return true;
+}
+
+static const char *code_of(int r)
+{
+    switch (r) {
+    case -ENOENT:
+        return "not_found";
+    case -EBADMSG:
+        return "corrupt";
+    case -ENOSPC:
+    case -EDQUOT:
+    case -EFBIG:
+    case -ENOMEM:
+        return "no_memory";
+    case -ECANCELED:
+        return "draining";
+    default:
+        return "internal";
+    }
+}
+
+static void saved(struct core *c, struct saving *x, int state)
+{
+    struct named *n = named_of(c, x);
+
+    if (state < 0) {
+        if (n != NULL) {
+            n->changed = true;
+        }
+        say_unsaved(c, x->t->name, x->job, code_of(state), x->t->why);
+        return;
+    }
+    if (n == NULL) { /* dropped meanwhile */
+        (void)store_unlink(c->store, x->t->owner, x->t->name);
+    } else {
+        n->file_bytes = x->t->head.file_bytes;
+    }
+    core_say(c, 6, "session %s: %u tokens saved, %" PRIu64 " bytes", x->t->name,
+             x->t->head.n_committed, x->t->head.file_bytes);
+    if (x->job != NULL) {
+        core_session_done(c, x->job, n);
+    }
+}
+
+int core_unlink(struct core *c, const struct named *n, char *why, size_t n_why)
+{
+    char owner[JOB_MAX_TENANT + 16];
+    int r;
+
+    store_owner(n->uid, n->tenant, owner, sizeof(owner));
+    r = store_unlink(c->store, owner, n->name);
+    if (r < 0) {
+        (void)snprintf(why, n_why, "%s: %s", n->name, strerror(-r));
+    }
+    return r;
+}
+
+/* ---- loading ------------------------------------------------------------- */
+
+void core_load(struct core *c, struct named *n)
+{
+    struct saving *x;
+
+    if (n->moving) {
+        return;
+    }
+    n->moving = true;
+    x = enqueue(c, n, NULL);
+    BUG_ON(x == NULL); /* a few hundred bytes */
+    x->t->load = true;
+    (void)core_tend(c);
+}
+
+/* Pages for what the file has. Where there is no room now the session is
+ * there all the same, and its tokens are computed when they are needed. */
+static void make_room(struct core *c, struct saving *x)
+{
+    const struct store_head *h = &x->t->head;
+    int n = (int)h->n_committed, r;
+
+    x->no_room = true;
+    if (n == 0 || session_create(&x->into, c->pool, &c->geo, x->t->ids,
+                                 (int)h->n_ids) < 0) {
+        return;
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        struct session_pages *p = &x->into->group[g];
+        int want = (int)h->n_pages[g];
+
+        p->page = malloc((size_t)want * sizeof(*p->page) + 1);
+        if (p->page == NULL || !prefix_evict(c->prefix, g, want)) {
+            return;
+        }
+        r = kvpool_alloc(c->pool, g, want, p->page);
+        BUG_ON(r < 0);
+        p->cap = p->n = want;
+        p->first = (int)h->first_page[g];
+    }
+    x->no_room = false;
+}
+
+static bool import(struct core *c, struct saving *x)
+{
+    struct store_chunk *k = mbox_pop(x->t->chunk);
+    int r = 0;
+
+    if (k == NULL) {
+        return false;
+    }
+    if (k->n == 0) {
+        make_room(c, x);
+    }
+    for (int i = 0; r == 0 && i < k->n && !x->no_room; i++) {
+        r = model_import_page(c->conf.model, k->group,
+                              x->into->group[k->group].page[k->first + i],
+                              k->data +
+                                  (size_t)i * x->t->head.page_bytes[k->group]);
+    }
+    if (r < 0) {
+        x->no_room = true;
+    }
+    free(k);
+    return true;
+}
+
+static void enter_index(struct core *c, struct saving *x, struct named *n)
+{
+    const struct store_head *h = &x->t->head;
+    int len = (int)h->n_committed;
+    char why[128];
+
+    if (x->no_room) {
+        return;
+    }
+    if (prefix_put(c->prefix, n->salt, x->into, len,
+                   h->aux_bytes > 0 ? 0 : -1) == 0) {
+        (void)prefix_mark(c->prefix, n->salt, n->ids, len,
+                          h->aux_bytes > 0 ? x->t->aux : NULL);
+    }
+    if (n->pinned && core_pin(c, n, why, sizeof(why)) < 0) {
+        core_say(c, 4, "session %s: not pinned: %s", n->name, why);
+    }
+}
+
+static void loaded(struct core *c, struct saving *x, int state)
+{
+    struct named *n = named_of(c, x);
+    const struct store_head *h = &x->t->head;
+    struct job *j;
+
+    BUG_ON(n == NULL || n->loaded);
+    n->moving = false;
+    if (state < 0) {
+        core_say(c, 4, "session %s: not restored: %s", n->name, x->t->why);
+        while ((j = named_next(n)) != NULL) {
+            core_refuse(c, j, code_of(state), "session", "%s", x->t->why);
+        }
+        return;
+    }
+    n->ids = x->t->ids;
+    n->messages = (struct job_text){x->t->messages, h->messages_bytes};
+    n->tools = (struct job_text){x->t->tools, h->tools_bytes};
+    x->t->ids = x->t->messages = x->t->tools = NULL;
+    if (h->messages_bytes == 0) {
+        free(n->messages.p);
+        n->messages.p = NULL;
+    }
+    if (h->tools_bytes == 0) {
+        free(n->tools.p);
+        n->tools.p = NULL;
+    }
+    n->n_ids = (int)h->n_ids;
+    n->n_committed = (int)h->n_committed;
+    n->pinned = (h->flags & STORE_PINNED) != 0;
+    n->loaded = true;
+    enter_index(c, x, n);
+    core_say(c, 6, "session %s: %d tokens restored", n->name,
+             x->no_room ? 0 : n->n_committed);
+    core_named_next(c, n);
+}
+
+/* ---- tending ------------------------------------------------------------- */
+
+bool core_tend(struct core *c)
+{
+    struct saving *x = c->saving;
+    bool moved = false;
+    int state;
+
+    if (x == NULL || c->in_step) {
+        return false;
+    }
+    if (!x->started) {
+        x->started = moved = true;
+        store_start(c->store, x->t);
+    }
+    state = atomic_load(&x->t->state);
+    moved = (x->t->load ? import(c, x) : export(c, x)) || moved;
+    if (state == 0 || (x->t->load && mbox_count(x->t->chunk) > 0)) {
+        return moved;
+    }
+    c->saving = x->next;
+    if (x->t->load) {
+        loaded(c, x, state);
+    } else {
+        saved(c, x, state);
+    }
+    saving_destroy(c, x);
+    return true;
+}
+
+void core_save_pinned(struct core *c)
+{
+    if (c->store == NULL) {
+        return;
+    }
+    for (struct named *n = c->named.first; n != NULL; n = n->next) {
+        if (n->pinned && n->changed && n->loaded && n->n_ids > 0) {
+            core_save(c, n, NULL);
+        }
+    }
+    while (c->saving != NULL) {
+        if (!core_tend(c)) {
+            store_wait(c->store);
+        }
+    }
+}
+
+static void on_found(void *ctx, uint32_t uid, const char *tenant,
+                     const char *name, uint64_t bytes,
+                     const struct store_head *head)
+{
+    struct core *c = ctx;
+    struct named *n = named_make(&c->named, uid, tenant, name);
+
+    if (n == NULL) {
+        core_say(c, 4, "session %s of uid %u stays on disk: too many", name,
+                 (unsigned)uid);
+        return;
+    }
+    n->salt = core_salt(c, uid, tenant);
+    n->loaded = false;
+    n->file_bytes = bytes;
+    n->used_us = core_now_us(c);
+    n->n_ids = head != NULL ? (int)head->n_ids : 0;
+    n->pinned = head != NULL && (head->flags & STORE_PINNED) != 0;
+}
+
+void core_open_store(struct core *c)
+{
+    const struct store_conf sc = {
+        .dir = c->conf.session_dir,
+        .floor = c->conf.session_disk_floor,
+        .fingerprint = c->info->fingerprint,
+        .page_bytes = {model_page_bytes(c->conf.model, MODEL_FULL),
+                       model_page_bytes(c->conf.model, MODEL_SLIDING)},
+        .aux_bytes = model_aux_bytes(c->conf.model),
+        .wake = c->conf.wake,
+        .ctx = c->conf.ctx,
+    };
+    int r;
+
+    if (c->conf.session_dir == NULL || *c->conf.session_dir == '\0') {
+        return;
+    }
+    r = store_create(&c->store, &sc);
+    if (r < 0) {
+        core_say(c, 4, "%s: %s: sessions are not saved", c->conf.session_dir,
+                 strerror(-r));
+        return;
+    }
+    store_scan(c->store, on_found, c);
+}
+
+void core_close_store(struct core *c)
+{
+    struct saving *x;
+
+    if (c->saving != NULL && c->saving->started) {
+        mbox_close(c->saving->t->chunk);
+    }
+    store_destroy(c->store);
+    c->store = NULL;
+    while ((x = c->saving) != NULL) {
+        c->saving = x->next;
+        if (x->job != NULL) {
+            uint64_t id = x->job->id;
+
+            job_destroy(x->job);
+            ticket_close(c->conf.tickets, id);
+        }
+        saving_destroy(c, x);
+    }
+}
