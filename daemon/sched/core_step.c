@@ -394,7 +394,7 @@ static int take_tokens(struct core *c, struct task *t,
                o->committed < t->session->n_ids ? o->committed
                                                 : t->session->n_ids - 1);
     if (over && !deliver_ended(t->deliver, &why)) {
-        r = deliver_over(t->deliver, core_send, c);
+        r = deliver_over(t->deliver, core_tell, t);
     }
     if (r == 0 && deliver_ended(t->deliver, &why)) {
         core_done(c, t, why);

@@ -18,6 +18,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_examples.sh \
 	tests/e2e/test_fr_19.sh \
 	tests/e2e/test_held_step.sh \
+	tests/e2e/test_sessions.sh \
 	tests/e2e/test_idle_exit.sh \
 	tests/e2e/test_loading.sh \
 	tests/e2e/test_many.sh \
