@@ -41,7 +41,7 @@ const struct cli_command cli_commands[] = {
      "The file holds {messages, tools, reasoning_effort, thinking,\n"
      "add_generation_prompt}; - is standard input.",
      cli_render},
-    {"score", "[TEXT]", "logprobs of a text", NULL, cli_later},
+    {"score", "[TEXT]", "logprobs of a text", NULL, cli_score},
     {"status", "", "state of the daemon", NULL, cli_status},
     {"metrics", "", "metrics as Prometheus text", NULL, cli_metrics},
     {"top", "", "live view", NULL, cli_later},

@@ -49,6 +49,7 @@ int cli_reload(struct cli *cli, int argc, char **argv);
 int cli_render(struct cli *cli, int argc, char **argv);
 int cli_status(struct cli *cli, int argc, char **argv);
 int cli_tokenize(struct cli *cli, int argc, char **argv);
+int cli_score(struct cli *cli, int argc, char **argv);
 int cli_sessions(struct cli *cli, int argc, char **argv);
 int cli_later(struct cli *cli, int argc, char **argv);
 

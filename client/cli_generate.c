@@ -85,7 +85,7 @@ static int set_schema(struct cli_generate *g)
 static int set_choices(struct cli_generate *g)
 {
     json_t *list = json_array();
-    json_t *format = json_pack("{s:s, s:o}", "type", "choice", "choices", list);
+    json_t *format = json_pack("{s:s, s:o}", "type", "choice", "choice", list);
     char *text = NULL;
     int code = 0;
 

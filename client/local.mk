@@ -76,6 +76,7 @@ client_stepctl_SOURCES = \
 	client/cli_render.c \
 	client/cli_repl.c \
 	client/cli_run.c \
+	client/cli_score.c \
 	client/cli_status.c \
 	client/cli_tokenize.c
 client_stepctl_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)

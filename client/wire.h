@@ -106,7 +106,9 @@
  *   render      *messages tools reasoning_effort thinking
  *               add_generation_prompt want_ids; part {text} or part {ids},
  *               done {}. Text is without BOS, ids have it once, first.
- *   score       *prompt special tenant priority timeout_ms wait
+ *   score       *prompt special logprobs tenant priority timeout_ms wait;
+ *               part {logprobs}..., done {count}: one for each token but the
+ *               first, which is BOS unless the text begins with it
  *   status      done {state, cause (of failed), served_model_name,
  *               server_version, uptime_ms, load {done, total} (bytes), model
  *               {family, dialect, device, max_model_len, vocab, mtp_layers},
@@ -211,7 +213,10 @@
  *                       </think> is drawn, and the answer follows (with
  *                       messages only)
  *   logprobs_mode       "raw" | "sampled"
- *   prompt_logprobs     int 0..20
+ *   prompt_logprobs     int 0..20: as score, with so many alternatives, for the
+ *                       tokens of the prompt, in parts before the answer;
+ *                       nothing of the prompt comes out of a cache then.
+ *                       Absent: none
  *
  * 4. EVENTS
  *
@@ -235,9 +240,9 @@
  * {id, logprob, bytes (bin: the token's exact bytes), top: [{id, logprob,
  * bytes}]}, one for each token, not always in the delta that has its text. A
  *             logprob of nil is minus infinity.
- *   part      {text}, {ids} or {sessions}: the next piece of a long result.
- * text is str, or bin for all pieces where the whole is not UTF-8. No event
- *             exceeds max_frame.
+ *   part      {text}, {ids}, {sessions} or {logprobs}: the next piece of a long
+ *             result. text is str, or bin for all pieces where the whole is not
+ *             UTF-8. No event exceeds max_frame.
  *   done      {finish_reason: "stop" | "length" | "tool_calls" | "cancelled" |
  *             "timeout", usage {prompt_tokens, cached_tokens,
  *             completion_tokens, reasoning_tokens, drafts, drafted, accepted,
@@ -594,9 +599,10 @@ struct wire_request {
     double temperature, top_p, min_p;
     double repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k;
-    int64_t max_tokens; /* 0: what fits */
-    int64_t logprobs;   /* -1: none */
-    int64_t drafts;     /* -1: the engine's choice */
+    int64_t max_tokens;      /* 0: what fits */
+    int64_t logprobs;        /* -1: none */
+    int64_t prompt_logprobs; /* likewise */
+    int64_t drafts;          /* -1: the engine's choice */
     int64_t priority;
     uint64_t seed; /* drawn by the daemon unless wire_has(r, WIRE_K_SEED) */
     uint64_t timeout_ms; /* 0: none */
@@ -698,6 +704,9 @@ int wire_put_delta(struct wire_buf *b, uint64_t id, const struct wire_delta *d);
  * of them are appended. */
 int wire_put_part_ids(struct wire_buf *b, uint64_t id, const int32_t *ids,
                       size_t n);
+/* One part; the caller cuts. */
+int wire_put_part_logprobs(struct wire_buf *b, uint64_t id,
+                           const struct wire_logprob *l, int n);
 int wire_put_part_text(struct wire_buf *b, uint64_t id, const char *text,
                        size_t n, bool bytes);
 struct wire_done {

@@ -529,6 +529,20 @@ int wire_put_part_ids(struct wire_buf *b, uint64_t id, const int32_t *ids,
     return end_value(b, start);
 }
 
+int wire_put_part_logprobs(struct wire_buf *b, uint64_t id,
+                           const struct wire_logprob *l, int n)
+{
+    struct wire_map m, list;
+
+    wire_map_begin_event(&m, b, id, "part");
+    wire_map_open_list(&m, "logprobs", &list);
+    for (int i = 0; i < n; i++) {
+        put_logprob(&list, &l[i]);
+    }
+    wire_map_close(&list);
+    return wire_map_end(&m);
+}
+
 int wire_put_part_text(struct wire_buf *b, uint64_t id, const char *text,
                        size_t n, bool bytes)
 {

@@ -36,7 +36,7 @@ const struct wire_op_row wire_ops[WIRE_N_OPS] = {
     [WIRE_TOKENIZE] = {"tokenize", false, "text to token ids, without BOS"},
     [WIRE_DETOKENIZE] = {"detokenize", false, "token ids to text"},
     [WIRE_RENDER] = {"render", false, "messages to the prompt's text or ids"},
-    [WIRE_SCORE] = {"score", true, "logprobs of a given text"},
+    [WIRE_SCORE] = {"score", false, "logprobs of a given text"},
     [WIRE_STATUS] = {"status", false, "state, model, own jobs, totals"},
     [WIRE_METRICS] = {"metrics", false, "Prometheus text"},
     [WIRE_SESSION_LIST] = {"session_list", false, "own sessions"},
@@ -173,7 +173,7 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                      .min_bytes = 1, .max_bytes = WIRE_MAX_STOP_BYTES,
                      .max_items = WIRE_MAX_STOPS,
                      .doc = "the answer ends before any of these"},
-    [WIRE_K_LOGPROBS] = {"logprobs", OP(GENERATE), 0,
+    [WIRE_K_LOGPROBS] = {"logprobs", OP(GENERATE) | OP(SCORE), 0,
                          INT_ROW(logprobs, 0, WIRE_MAX_LOGPROBS, -1),
                          .doc = "alternatives a token; absent: no logprobs"},
     [WIRE_K_DRAFTS] = {"drafts", OP(GENERATE), 0,
@@ -246,8 +246,8 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                               LATER_ROW(WIRE_T_STR), .values = "raw sampled",
                               .doc = "before or after sampling parameters"},
     [WIRE_K_PROMPT_LOGPROBS] = {"prompt_logprobs", OP(GENERATE), 0,
-                                LATER_ROW(WIRE_T_INT),
-                                .imax = WIRE_MAX_LOGPROBS,
+                                INT_ROW(prompt_logprobs, 0, WIRE_MAX_LOGPROBS,
+                                        -1),
                                 .doc = "as logprobs, for the prompt"},
 };
 
@@ -263,7 +263,7 @@ const struct wire_event_row wire_events[] = {
     {"progress", "done total cached", "prompt tokens worked off"},
     {"delta", "kind text ids logprobs call_begin call_args call call_dropped",
      "the next piece of an answer"},
-    {"part", "text ids sessions", "the next piece of a long result"},
+    {"part", "text ids sessions logprobs", "the next piece of a long result"},
     {"done", "finish_reason usage seed timings", "the end, or a short result"},
     {"error", "code message detail retry_ms", "the end of what went wrong"},
 };

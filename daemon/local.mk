@@ -165,6 +165,8 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/prefix_priv.h \
 	daemon/sched/prep.c \
 	daemon/sched/prep.h \
+	daemon/sched/score.c \
+	daemon/sched/score.h \
 	daemon/sched/session.c \
 	daemon/sched/session.h \
 	daemon/sched/share.c \

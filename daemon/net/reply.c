@@ -97,6 +97,22 @@ static void put_call(struct wire_buf *b, const struct event *e, uint64_t id)
     (void)wire_put_delta(b, id, &d);
 }
 
+/* The logprobs of an event as the wire's; free both. */
+static struct wire_logprob *list_logprobs(const struct event *e,
+                                          struct wire_str **ret_top)
+{
+    struct wire_logprob *list = xcalloc((size_t)e->n_logprobs, sizeof(*list));
+    struct wire_str *top =
+        xcalloc((size_t)e->n_logprobs * WIRE_MAX_LOGPROBS, sizeof(*top));
+
+    for (int i = 0; i < e->n_logprobs; i++) {
+        fill_logprob(&list[i], &e->logprobs[i],
+                     top + (size_t)i * WIRE_MAX_LOGPROBS);
+    }
+    *ret_top = top;
+    return list;
+}
+
 static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
 {
     struct wire_delta d = {
@@ -109,14 +125,10 @@ static void put_delta(struct wire_buf *b, const struct event *e, uint64_t id)
         .n_logprobs = e->n_logprobs,
     };
     struct wire_logprob *list = NULL;
-    struct wire_str(*top)[WIRE_MAX_LOGPROBS] = NULL;
+    struct wire_str *top = NULL;
 
     if (e->n_logprobs > 0) {
-        list = xcalloc((size_t)e->n_logprobs, sizeof(list[0]));
-        top = xcalloc((size_t)e->n_logprobs, sizeof(top[0]));
-        for (int i = 0; i < e->n_logprobs; i++) {
-            fill_logprob(&list[i], &e->logprobs[i], top[i]);
-        }
+        list = list_logprobs(e, &top);
         d.logprobs = list;
     }
     (void)wire_put_delta(b, id, &d);
@@ -167,6 +179,14 @@ static void put_part(struct wire_buf *b, const struct event *e,
         (void)wire_put_part_text(b, f->request, e->text.p, e->text.n,
                                  e->text_is_bytes);
     }
+    if (e->n_logprobs > 0) {
+        struct wire_str *top;
+        struct wire_logprob *list = list_logprobs(e, &top);
+
+        (void)wire_put_part_logprobs(b, f->request, list, e->n_logprobs);
+        free(top);
+        free(list);
+    }
 }
 
 static void put_done(struct wire_buf *b, const struct event *e,
@@ -199,6 +219,8 @@ static void put_done(struct wire_buf *b, const struct event *e,
     }
     if (f->op == WIRE_TOKENIZE || f->op == WIRE_SESSION_LIST) {
         wire_map_uint(&m, "count", f->n_ids);
+    } else if (f->op == WIRE_SCORE) {
+        wire_map_uint(&m, "count", (uint64_t)e->usage.prompt_tokens - 1);
     }
     (void)wire_map_end(&m);
 }

@@ -37,6 +37,8 @@ int request_kind(enum wire_op op)
     switch (op) {
     case WIRE_GENERATE:
         return JOB_GENERATE;
+    case WIRE_SCORE:
+        return JOB_SCORE;
     case WIRE_TOKENIZE:
         return JOB_TOKENIZE;
     case WIRE_DETOKENIZE:
@@ -181,6 +183,7 @@ static void copy_numbers(struct job *j, const struct wire_request *r)
     j->include_stop = r->include_stop;
     j->want_bytes = r->want_bytes;
     j->logprobs = (int)r->logprobs;
+    j->prompt_logprobs = (int)r->prompt_logprobs;
     j->drafts = (int)r->drafts;
     j->priority = (int)r->priority;
     j->timeout_ms = r->timeout_ms;

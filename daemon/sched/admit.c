@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "daemon/base/die.h"
+#include "daemon/sched/score.h"
 
 static struct event *too_long(const struct job *j, int limit)
 {
@@ -128,7 +129,8 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
     t->n_prompt = j->n_ids;
     t->progress_done = -1;
     t->n_cached = -1;
-    r = session_create(&t->session, c->pool, c->geo, j->ids, j->n_ids);
+    r = session_create(&t->session, c->pool, c->geo, j->ids,
+                       score_session_ids(j));
     if (r == 0) {
         r = deliver_create(&t->deliver, j, &dc);
     }

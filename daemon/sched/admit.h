@@ -42,8 +42,9 @@ struct task {
     int sparse[TASK_MAX_SPARSE], n_sparse; /* its checkpoints on the way */
     struct said said;                      /* where it writes a named session */
     void *core;                            /* whose it is */
-    bool spoilt; /* its numbers were not finite: nothing of it is kept */
-    int n_draft; /* drafts that the next step may verify */
+    bool spoilt;  /* its numbers were not finite: nothing of it is kept */
+    int n_scored; /* prompt tokens whose logprobs are told */
+    int n_draft;  /* drafts that the next step may verify */
     int32_t draft[MODEL_MAX_DRAFTS];
     uint32_t *mask; /* of a step's rows; NULL until one is needed */
     int drafts, drafted, accepted, accepted_at[MODEL_MAX_DRAFTS];

@@ -303,6 +303,7 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
     }
     e = event_create(EVENT_DONE, t->job);
     e->finish = why;
+    e->plain = t->job->kind == JOB_SCORE && why == FINISH_STOP;
     e->seed = t->job->seed;
     e->usage.prompt_tokens = t->n_prompt;
     e->usage.cached_tokens = t->n_cached > 0 ? t->n_cached : 0;

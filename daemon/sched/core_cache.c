@@ -21,6 +21,7 @@
 
 #include "daemon/base/die.h"
 #include "daemon/sched/core_priv.h"
+#include "daemon/sched/score.h"
 
 /* ---- domains ------------------------------------------------------------- */
 
@@ -52,7 +53,8 @@ int core_take_up(struct core *c, struct task *t)
     const void *aux;
     int n;
 
-    if (c->conf.no_prefix_cache) {
+    /* Rows that are asked about cannot be taken from anywhere. */
+    if (c->conf.no_prefix_cache || score_wants(t->job)) {
         return 0;
     }
     n = prefix_take(c->prefix, t->salt, s, s->n_ids - 1,

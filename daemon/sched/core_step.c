@@ -21,6 +21,7 @@
 
 #include "daemon/base/die.h"
 #include "daemon/sched/core_priv.h"
+#include "daemon/sched/score.h"
 
 /* What counts in the moving average of step_ms. */
 #define STEP_MS_KEEP 0.95
@@ -162,7 +163,7 @@ static int seat(struct core *c, struct task *t)
         .presence = j->presence,
         .frequency = j->frequency,
         .seed = j->seed,
-        .n_top = j->logprobs,
+        .n_top = score_n_top(j),
         .max_drafts = core_draft_depth(c, j),
     };
     int r =
@@ -214,7 +215,8 @@ static void fill_span(struct core *c, struct task *t,
         .ids = s->ids + s->committed,
         .n_rows = p->n_rows + p->n_draft,
         .n_draft = p->n_draft,
-        .want = end == s->n_ids ? MODEL_WANT_DRAW : MODEL_WANT_NONE,
+        .want = end == s->n_ids && t->job->kind != JOB_SCORE ? MODEL_WANT_DRAW
+                                                             : MODEL_WANT_NONE,
         /* With one token to go there is nothing to guess ahead. */
         .draft_next = left <= 2 ? 0 : core_draft_depth(c, t->job),
     };
@@ -254,6 +256,7 @@ static void begin(struct core *c, const struct batch_pick *p)
     }
     fill_span(c, t, p, &c->span[c->n_spans]);
     c->span[c->n_spans].mask = mask;
+    score_span(t, &c->span[c->n_spans]);
     share_charge(c->shares, t->owner, p->n_rows + p->n_draft);
     t->last_step = c->counts.steps;
     t->in_step = true;
@@ -402,6 +405,25 @@ static int take_tokens(struct core *c, struct task *t,
     return r;
 }
 
+/* The logprobs that a span was to tell, before its tokens. */
+static int take_scores(struct core *c, struct task *t,
+                       const struct model_out *o)
+{
+    int r = o->n_scored > 0 ? score_take(t, t->session->committed, o,
+                                         c->conf.tokenizer, core_send, c)
+                            : 0;
+
+    if (r < 0 || o->n_tokens > 0) {
+        return r < 0 ? r : take_tokens(c, t, o);
+    }
+    keep_known(c, t, o->committed);
+    if (t->job->kind == JOB_SCORE &&
+        t->session->committed == t->session->n_ids) {
+        core_done(c, t, FINISH_STOP);
+    }
+    return 0;
+}
+
 static void scrub(struct core *c, const struct session *s)
 {
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
@@ -436,10 +458,8 @@ static void apply(struct core *c, struct task *t, const struct model_out *o)
         core_fail(c, t, "internal", "no token of the vocabulary fits here");
     } else if (o->status < 0) {
         core_fail(c, t, "internal", "the step was lost");
-    } else if (o->n_tokens > 0) {
-        r = take_tokens(c, t, o);
     } else {
-        keep_known(c, t, o->committed);
+        r = take_scores(c, t, o);
     }
     if (r == -E2BIG) {
         core_fail(c, t, "too_long",

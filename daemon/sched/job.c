@@ -31,6 +31,7 @@ struct job *job_create(enum job_kind kind)
     j->top_p = 1;
     j->repetition = 1;
     j->logprobs = -1;
+    j->prompt_logprobs = -1;
     j->drafts = -1;
     j->max_reasoning = -1;
     return j;

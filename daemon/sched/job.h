@@ -28,6 +28,7 @@ enum job_kind {
     JOB_DETOKENIZE, /* ids -> bytes; likewise */
     JOB_RENDER,     /* messages -> prompt text or ids; likewise */
     JOB_SESSION,    /* an op on a named session */
+    JOB_SCORE,      /* text -> the logprob of each of its tokens */
     JOB_N_KINDS
 };
 
@@ -93,6 +94,7 @@ struct job {
     bool seed_given;
     int max_tokens;                  /* 0 = what fits, which is also the most */
     int logprobs;                    /* -1 none, 0..20 alternatives */
+    int prompt_logprobs;             /* likewise, of the prompt's tokens */
     int drafts;                      /* 0..3, -1 = the engine's choice */
     int priority;                    /* -10..10 */
     uint64_t timeout_ms;             /* 0 none */

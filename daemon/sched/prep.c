@@ -183,7 +183,7 @@ static int render(const struct prep_env *env, const struct job *j,
 
 /* BOS first, unless the text begins with it. */
 static int encode_prompt(const struct tokenizer *t, const struct job_text *text,
-                         int32_t **ret_ids, int *ret_n)
+                         bool special, int32_t **ret_ids, int *ret_n)
 {
     int32_t bos = tokenizer_bos(t);
     int32_t *ids = NULL;
@@ -197,7 +197,7 @@ static int encode_prompt(const struct tokenizer *t, const struct job_text *text,
         }
         ids[n++] = bos;
     }
-    r = tokenizer_encode(t, text->p, text->n, true, INT_MAX, &ids, &n, &cap);
+    r = tokenizer_encode(t, text->p, text->n, special, INT_MAX, &ids, &n, &cap);
     if (r < 0) {
         free(ids);
         return r;
@@ -324,13 +324,15 @@ static bool do_generate(const struct prep_env *env, struct job *j)
                 chat_open_turn(env->tokenizer, j->thinking, j->ids, j->n_ids);
         }
     } else {
-        r = encode_prompt(env->tokenizer, &j->prompt, &j->ids, &j->n_ids);
+        r = encode_prompt(env->tokenizer, &j->prompt,
+                          j->kind != JOB_SCORE || j->parse_special, &j->ids,
+                          &j->n_ids);
     }
     if (r < 0) {
         fail_errno(env, j, r, why[0] != '\0' ? why : "the prompt is too long");
         return false;
     }
-    if (j->n_ids == 0) {
+    if (j->n_ids == 0 || (j->kind == JOB_SCORE && j->n_ids < 2)) {
         fail(env, j, "bad_request", "the prompt is empty");
         return false;
     }
@@ -427,6 +429,8 @@ bool prep_job(const struct prep_env *env, struct job *j)
         if (j->session[0] != '\0' && !j->granted) {
             return true; /* the engine says when, and with which messages */
         }
+        return do_generate(env, j);
+    case JOB_SCORE:
         return do_generate(env, j);
     case JOB_SESSION:
         return true;

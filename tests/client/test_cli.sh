@@ -294,7 +294,7 @@ for later in 'chat --session a' 'chat --session a --append' \
         fail "$later: $(cat err)"
 done
 is "$(grep -c '"generate"' main.log)" "$n"
-for command in score top bench 'sessions list'; do
+for command in top bench 'sessions list'; do
     # shellcheck disable=SC2086 # words, on purpose
     check 69 ctl $command
     grep -q unsupported err || fail "$command: $(cat err)"

@@ -519,8 +519,8 @@ static void test_later_is_unsupported_and_named(void **state)
         }
     }
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
-            "\"prompt_logprobs\": 2}",
-            WIRE_E_UNSUPPORTED, "prompt_logprobs");
+            "\"logit_bias\": {}}",
+            WIRE_E_UNSUPPORTED, "logit_bias");
     /* A mistake is a mistake first. */
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"ignore_eos\": 1}",

@@ -10,6 +10,7 @@ dist_check_SCRIPTS += tests/e2e/test_functions.sh \
 dist_check_SCRIPTS += \
 	tests/e2e/test_bytes.sh \
 	tests/e2e/test_format.sh \
+	tests/e2e/test_score.sh \
 	tests/e2e/test_tool_choice.sh \
 	tests/e2e/test_cli_real.sh \
 	tests/e2e/test_config.sh \

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The stepd authors
+#
+# Logprobs of given text: the score op and prompt_logprobs say, bit for bit,
+# what generation said of the same tokens, whatever the chunks; they come in
+# parts, with exact bytes, and nothing of the prompt out of a cache.
+
+# shellcheck source-path=SCRIPTDIR source=functions.sh
+. "$(dirname "$0")/functions.sh"
+
+requires_msgpack
+for chunk in 0 7; do
+    start_stepd --set "prefill_chunk=$chunk"
+    py "$sock" <<'END'
+import sys
+from client import Client, assert_error
+
+c = Client(sys.argv[1])
+
+
+def collect(op, **keys):
+    """Logprobs of the parts, of the deltas, and the last event."""
+    parts, deltas, text = [], [], ""
+    for e in c.request(op, **keys):
+        if e["event"] == "part":
+            assert e["logprobs"], e
+            parts += e["logprobs"]
+        elif e["event"] == "delta":
+            deltas += e.get("logprobs") or []
+            text += e.get("text", "")
+    return parts, deltas, text, e
+
+
+PROMPT = "Once upon a time there was a"
+_, drawn, text, done = collect("generate", prompt=PROMPT, temperature=0,
+                               max_tokens=40, logprobs=3, drafts=0,
+                               ignore_eos=True)
+assert done["event"] == "done" and len(drawn) == 40, done
+whole = b"".join(t["bytes"] for t in drawn)
+
+scored, _, _, end = collect("score", prompt=PROMPT.encode() + whole,
+                            logprobs=3)
+assert end["event"] == "done", end
+assert end["count"] == len(scored), end
+assert b"".join(t["bytes"] for t in scored) == PROMPT.encode() + whole
+# The text may be cut into other tokens than were drawn; where it is not, every
+# number is the same.
+n = min(len(drawn), len(scored))
+if [t["id"] for t in scored[-n:]] == [t["id"] for t in drawn[-n:]]:
+    assert scored[-n:] == drawn[-n:], (scored[-n:], drawn[-n:])
+    print("generation and score agree on", n)
+else:
+    print("cut otherwise")
+for t in scored:
+    assert t["logprob"] <= 0 and len(t["top"]) == 3, t
+    assert t["top"][0]["logprob"] >= t["logprob"], t
+
+for drafts in (0, 3):
+    for _ in range(2):  # the second time there is a cache
+        asked, _, _, done = collect(
+            "generate", prompt=PROMPT.encode() + whole, max_tokens=5,
+            prompt_logprobs=3, temperature=0, drafts=drafts)
+        assert asked == scored, drafts
+        assert done["usage"]["cached_tokens"] == 0, done
+bare, _, _, _ = collect("score", prompt=PROMPT)
+assert all(t["top"] == [] for t in bare), bare
+assert [t["logprob"] for t in bare] == \
+    [t["logprob"] for t in scored[:len(bare)]], "a prefix scores the same"
+long, _, _, end = collect("score", prompt="word " * 700)
+assert end["count"] == len(long) > 500, end
+assert_error(c.last("score", prompt=""), "bad_request")
+chat, _, _, done = collect("generate", messages=[
+    {"role": "user", "content": "hi"}], prompt_logprobs=0, max_tokens=4)
+assert len(chat) == done["usage"]["prompt_tokens"] - 1, done
+import json, hashlib
+print("digest", hashlib.sha256(json.dumps(
+    [[t["id"], t["logprob"]] for t in scored + long]).encode()).hexdigest())
+END
+    stop_stepd
+done >"$tmp/out"
+cat "$tmp/out"
+[ "$(grep -c '^generation and score agree' "$tmp/out")" -eq 2 ] ||
+    fail "the answer's text is not cut as it was drawn: choose another prompt"
+[ "$(grep '^digest' "$tmp/out" | sort -u | wc -l)" -eq 1 ] ||
+    fail "chunks change scores"
+
+# ---- stepctl
+start_stepd
+ctl score "The capital of Kenya" >"$tmp/score"
+[ "$(wc -l <"$tmp/score")" -ge 3 ] || fail "stepctl score: $(cat "$tmp/score")"
+grep -Eq $'^-?[0-9.]+\t' "$tmp/score" || fail "stepctl score prints no numbers"
+answer=$(ctl complete "The capital of" --choice Kenya --choice Peru --seed 1)
+[[ $answer == Kenya || $answer == Peru ]] || fail "--choice: $answer"
+echo '{"type": "integer", "minimum": 3, "maximum": 42}' >"$tmp/schema.json"
+answer=$(ctl chat "How many?" --no-thinking --json-schema "$tmp/schema.json")
+[[ $answer =~ ^[0-9]+$ ]] && [ "$answer" -ge 3 ] && [ "$answer" -le 42 ] ||
+    fail "--json-schema: $answer"
+echo '{"not": {}}' >"$tmp/schema.json"
+status=0
+ctl complete x --json-schema "$tmp/schema.json" 2>"$tmp/err" || status=$?
+[ "$status" -eq 64 ] || fail "a schema that is refused: exit $status"
+grep -q '"not"' "$tmp/err" || fail "the keyword is not named: $(cat "$tmp/err")"
