@@ -260,13 +260,6 @@ static void op_reload(struct server *s, struct conn *c,
     }
 }
 
-static void op_later(struct server *s, struct conn *c,
-                     const struct wire_request *r)
-{
-    server_error(s, c, r->id, WIRE_E_UNSUPPORTED, "op", 0,
-                 "%s is not supported yet", wire_op_name(r->op));
-}
-
 /* ---- the table ---------------------------------------------------------- */
 
 static const struct op_row rows[WIRE_N_OPS] = {

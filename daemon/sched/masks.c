@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct masks {
     pthread_t thread;
@@ -23,7 +22,6 @@ struct masks {
     struct masks_item *item; /* NULL: nothing to do */
     int n;
     bool stop;
-    uint64_t waited_us; /* engine thread */
 };
 
 /* Keeps of the line what fits: or only that, where they have nothing in
@@ -130,31 +128,14 @@ void masks_begin(struct masks *w, struct masks_item *item, int n)
     pthread_mutex_unlock(&w->lock);
 }
 
-static uint64_t now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 void masks_wait(struct masks *w)
 {
-    uint64_t t0;
-
     if (!w->started) {
         return;
     }
-    t0 = now_us();
     pthread_mutex_lock(&w->lock);
     while (w->item != NULL) {
         pthread_cond_wait(&w->changed, &w->lock);
     }
     pthread_mutex_unlock(&w->lock);
-    w->waited_us += now_us() - t0;
-}
-
-uint64_t masks_waited_us(const struct masks *w)
-{
-    return w->waited_us;
 }

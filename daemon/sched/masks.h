@@ -31,6 +31,5 @@ void masks_destroy(struct masks *w); /* joins; NULL is fine */
  * can be started the work is done here and now. */
 void masks_begin(struct masks *w, struct masks_item *item, int n);
 void masks_wait(struct masks *w);
-uint64_t masks_waited_us(const struct masks *w); /* so far, in masks_wait */
 
 #endif
