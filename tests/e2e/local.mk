@@ -31,7 +31,8 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_slow_client.sh \
 	tests/e2e/test_soak.sh \
 	tests/e2e/test_socket.sh \
-	tests/e2e/test_stop.sh
+	tests/e2e/test_stop.sh \
+	tests/e2e/test_tools.sh
 
 # The long soak; test_soak.sh is the short one. SOAK_SEED repeats a run.
 SOAK_SECONDS = 600
