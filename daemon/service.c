@@ -142,12 +142,10 @@ void service_wake(struct service *s)
 {
     struct engine_status st;
 
-    engine_status(s->engine, &st);
-    if (s->server->flights.n > 0) {
-        if (!ev_is_active(&s->beat)) {
-            ev_timer_again(s->loop, &s->beat);
-        }
-    } else if (s->ready) {
+    if (s->server->flights.n > 0 && !ev_is_active(&s->beat)) {
+        ev_timer_again(s->loop, &s->beat);
+    } else if (s->server->flights.n == 0 && s->ready) {
+        engine_status(s->engine, &st);
         say_state(s, &st);
     }
 }

@@ -3,8 +3,8 @@
 # Copyright 2026 The stepd authors
 #
 # Failure drills, one after the other in one box. After each the next start
-# serves, and nothing is in /run/stepd but the socket of stepd.socket (field
-# reports 73, 75, 92).
+# serves, and nothing is in /run/stepd but the socket of stepd.socket (fr_73,
+# fr_75, fr_92).
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . "$(dirname "$0")/functions.sh"

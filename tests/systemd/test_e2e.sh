@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 #
-# The end-to-end suite against the service as shipped, in its sandbox (field
-# report 88), by STEPD_SOCKET. Scripts that need a daemon of their own skip, and
-# say so.
+# The end-to-end suite against the service as shipped, in its sandbox (fr_88),
+# by STEPD_SOCKET. Scripts that need a daemon of their own skip, and say so.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . "$(dirname "$0")/functions.sh"

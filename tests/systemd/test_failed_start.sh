@@ -4,7 +4,7 @@
 #
 # A start that cannot succeed: whoever waits is told why (`unavailable: CAUSE`),
 # however many come, and once the cause is cured the next one is served: no
-# start limit is hit, no unit has to be reset (field reports 91, 92: no storm).
+# start limit is hit, no unit has to be reset (fr_91, fr_92: no storm).
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . "$(dirname "$0")/functions.sh"
@@ -49,6 +49,13 @@ served_again
 conf model=/srv/later
 told '/srv/later'
 until_true is_prop ExecMainStatus 65
+served_again
+
+# fr_91, fr_92: more than fits. One error that names the key, and no retry.
+conf max_model_len=1000000
+told 'max_model_len'
+until_true is_prop ExecMainStatus 78
+expect_prop NRestarts 0
 served_again
 
 # Hidden by the sandbox, the whole folder and, as in a download cache, the files

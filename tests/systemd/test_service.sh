@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 #
-# The units as shipped: the first connect starts the service (field reports 76,
-# 81, 88), READY is said once, the status line says what goes on, the journal
+# The units as shipped: the first connect starts the service (fr_76, fr_81,
+# fr_88), READY is said once, the status line says what goes on, the journal
 # has fields, and stopping leaves the socket as it was.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 #
-# Who may do what, with real users (field reports 76, 77, 78): in the group by a
+# Who may do what, with real users (fr_76, fr_77, fr_78): in the group by a
 # supplementary group, outside of it, two with quotas of their own, an observer,
 # an admin, a delegate; and nobody is known by what he says of himself.
 
