@@ -196,7 +196,10 @@
  *                       choice: list of str}. A keyword of JSON Schema that
  *                       is not supported is refused by its name
  *   logit_bias          map of token id (str) to float
- *   bad_words           list of str
+ *   bad_words           list of at most max_bad_words str of 1..
+ *                       max_bad_word_bytes bytes: none of them occurs in the
+ *                       answer, reasoning included. Not together with
+ *                       response_format, nor with a tool_choice that calls
  *   stop_ids            list of at most max_stop_ids int: tokens that end the
  *                       answer beside the model's own
  *   min_tokens          int 0..2^31-1, 0: before so many no token that ends the
@@ -424,6 +427,8 @@
 #define WIRE_MAX_STOPS 16
 #define WIRE_MAX_STOP_BYTES 256
 #define WIRE_MAX_STOP_IDS 64
+#define WIRE_MAX_BAD_WORDS 16
+#define WIRE_MAX_BAD_WORD_BYTES 128
 #define WIRE_MAX_LOGPROBS 20
 #define WIRE_MAX_DRAFTS 3
 #define WIRE_MAX_SESSION 64
@@ -618,6 +623,8 @@ struct wire_request {
     bool append;
     struct wire_str tenant;
     struct wire_str response_format; /* JSON text */
+    struct wire_str bad_words[WIRE_MAX_BAD_WORDS];
+    size_t n_bad_words;
     /* cancel: exactly one of them is not 0 */
     uint64_t target; /* own request id */
     uint64_t job;

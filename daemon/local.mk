@@ -30,6 +30,7 @@ daemon_libbase_a_CPPFLAGS = $(DAEMON_CPPFLAGS) $(INIH_CFLAGS) \
 noinst_LIBRARIES += daemon/libtext.a
 daemon_libtext_a_SOURCES = \
 	daemon/text/added.c daemon/text/added.h \
+	daemon/text/badwords.c daemon/text/badwords.h \
 	daemon/text/bpe.c daemon/text/bpe.h \
 	daemon/text/callgram.c daemon/text/callgram.h \
 	daemon/text/charset.c daemon/text/charset.h \

@@ -26,6 +26,7 @@
 #include "daemon/sched/job.h"
 
 _Static_assert(JOB_MAX_STOPS >= WIRE_MAX_STOPS, "stops");
+_Static_assert(JOB_MAX_BAD_WORDS >= WIRE_MAX_BAD_WORDS, "bad words");
 _Static_assert(JOB_MAX_STOP_IDS >= WIRE_MAX_STOP_IDS, "stop ids");
 _Static_assert(JOB_MAX_TENANT >= WIRE_MAX_TENANT, "tenant");
 _Static_assert((int)SESSION_FORK == WIRE_SESSION_FORK - WIRE_SESSION_LIST,
@@ -135,6 +136,10 @@ static int copy_texts(struct job *j, const struct wire_request *r)
               copy(&j->prompt, &r->prompt) |
               copy(&j->response_format, &r->response_format);
 
+    for (size_t i = 0; i < r->n_bad_words; i++) {
+        bad |= copy(&j->bad_word[i], &r->bad_words[i]);
+        j->n_bad_words++;
+    }
     for (size_t i = 0; i < r->n_stops; i++) {
         bad |= copy(&j->stop[i], &r->stop[i]);
         j->n_stops++;

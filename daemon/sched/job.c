@@ -48,6 +48,9 @@ void job_destroy(struct job *j)
     free(j->choice_name.p);
     free(j->prompt.p);
     free(j->response_format.p);
+    for (int i = 0; i < j->n_bad_words; i++) {
+        free(j->bad_word[i].p);
+    }
     compiled_destroy(j->grammar);
     free(j->ids);
     free(j->stop_ids);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #define JOB_MAX_STOPS 16
+#define JOB_MAX_BAD_WORDS 16
 #define JOB_MAX_TENANT 64
 #define JOB_MAX_SESSION 64
 #define JOB_MAX_STOP_IDS 64
@@ -99,7 +100,9 @@ struct job {
     int priority;                    /* -10..10 */
     uint64_t timeout_ms;             /* 0 none */
     struct job_text response_format; /* JSON or absent */
-    struct compiled *grammar;        /* made of it by the preparation thread */
+    struct job_text bad_word[JOB_MAX_BAD_WORDS];
+    int n_bad_words;
+    struct compiled *grammar; /* made of it by the preparation thread */
     int n_stops;
     struct job_text stop[JOB_MAX_STOPS];
     bool include_stop; /* a stop string is part of the answer */

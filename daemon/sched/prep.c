@@ -27,6 +27,7 @@
 
 #include "daemon/base/die.h"
 #include "daemon/base/mbox.h"
+#include "daemon/text/badwords.h"
 #include "daemon/text/callgram.h"
 #include "daemon/text/chat.h"
 #include "daemon/text/choice.h"
@@ -234,6 +235,23 @@ static bool read_choice(const struct prep_env *env, struct job *j)
     return true;
 }
 
+static int compile_bad_words(const struct job *j, struct gram **ret,
+                             const struct why *why)
+{
+    struct badwords_word word[JOB_MAX_BAD_WORDS];
+
+    if (*ret != NULL) {
+        gram_destroy(*ret);
+        return why_set(why, -EINVAL,
+                       "bad_words together with response_format or a "
+                       "tool_choice that calls are not supported");
+    }
+    for (int i = 0; i < j->n_bad_words; i++) {
+        word[i] = (struct badwords_word){j->bad_word[i].p, j->bad_word[i].n};
+    }
+    return badwords_compile(ret, word, j->n_bad_words);
+}
+
 /* What the answer must fit: response_format, or calls that must be made. *ret
  * NULL: nothing; *ret_key: what a refusal is about. */
 static int compile(const struct job *j, struct gram **ret, const char **ret_key,
@@ -268,6 +286,10 @@ static int compile(const struct job *j, struct gram **ret, const char **ret_key,
                j->choice == JOB_CHOICE_NAMED) {
         *ret_key = "tools";
         r = callgram_compile(ret, &calls, why);
+    }
+    if (r == 0 && j->n_bad_words > 0) {
+        *ret_key = "bad_words";
+        r = compile_bad_words(j, ret, why);
     }
     return r;
 }

@@ -247,7 +247,7 @@ static void test_ops_that_make_jobs(void **state)
     for (int op = 0; op < WIRE_N_OPS; op++) {
         n += request_kind((enum wire_op)op) >= 0;
     }
-    assert_int_equal(n, 11);
+    assert_int_equal(n, 12);
     for (int op = WIRE_SESSION_LIST; op <= WIRE_SESSION_FORK; op++) {
         assert_int_equal(request_kind((enum wire_op)op), JOB_SESSION);
     }

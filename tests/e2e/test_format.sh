@@ -124,3 +124,33 @@ for form, words in (
     assert words in e["message"], e
 assert c.last("ping")["state"] == "ready"
 END
+
+# ---- bad words: none of them occurs, whatever tokens would spell it
+py "$sock" <<'END'
+import sys
+from client import Client, assert_error
+
+c = Client(sys.argv[1])
+
+
+def text_of(**more):
+    events = list(c.request("generate", max_tokens=60, **more))
+    assert events[-1]["event"] == "done", events[-1]
+    return "".join(e.get("text", "") for e in events)
+
+
+ask = dict(prompt="Once upon a time", temperature=0)
+plain = text_of(**ask)
+words = sorted({w for w in plain.split() if len(w) > 2})[:6]
+assert words, plain
+for drafts in (0, 3):
+    other = text_of(**ask, bad_words=words + ["e t"], drafts=drafts)
+    assert other and not any(w in other for w in words + ["e t"]), other
+    last = other if drafts == 0 else last
+    assert last == other, (last, other)
+assert_error(c.last("generate", **ask, bad_words=["x"],
+                    response_format={"type": "json_object"}),
+             "bad_request", "bad_words")
+assert_error(c.last("generate", **ask, bad_words=["x"] * 17), "bad_request",
+             "bad_words")
+END
