@@ -62,7 +62,13 @@ static void down_item(void *arg, int i_item, int i_thread)
         first = d->e.off[j.expert];
         j.n_x = d->e.off[j.expert + 1] - first;
         j.x = d->e.x + first;
-        tile_next(&j, w, i + 1 < d->e.n_hit ? d->e.hit[i + 1] : -1, d0);
+        if (i + 1 < d->e.n_hit) {
+            tile_next(&j, w, d->e.hit[i + 1], d0);
+        } else { /* likely this thread's next item */
+            int next = d0 + d->c->n_threads * EXPERT_W;
+
+            tile_next(&j, w, next < width ? d->e.hit[0] : -1, next);
+        }
         t->weight_bytes += tile_run(&j);
         for (int r = 0; r < j.n_x; r++) {
             int pair = d->e.pair[first + r];

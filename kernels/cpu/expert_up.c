@@ -31,6 +31,11 @@ static void up_item(void *arg, int i_item, int i_thread)
     float *gate = (float *)(t->scratch + u->tiles);
     float *up = gate + (size_t)u->e.most * EXPERT_W;
     uint16_t *h = cpu_at(u->a->h);
+    /* Likely the next one of this thread: the others take those between. */
+    int next = i_item + u->c->n_threads;
+    int next_e =
+        next < u->e.n_hit * u->per_hit ? u->e.hit[next / u->per_hit] : -1;
+    int next_f = next % u->per_hit * EXPERT_W;
     struct tile_job j = {.cpu = u->c,
                          .w = u->a->gate,
                          .expert = e,
@@ -46,7 +51,7 @@ static void up_item(void *arg, int i_item, int i_thread)
     t->weight_bytes += tile_run(&j);
     j.w = u->a->up;
     j.y = up;
-    j.next = NULL;
+    tile_next(&j, u->a->gate, next_e, next_f);
     t->weight_bytes += tile_run(&j);
     for (int i = 0; i < n; i++) {
         size_t pair = (size_t)u->e.pair[first + i];

@@ -31,7 +31,10 @@
  *   MXFP4: 4 streams, 2 KiB ahead                         0.58
  *   4 neighbouring rows, 8 KiB or more ahead              0.88  kept: MX_M
  *   8 neighbouring rows                                   0.75  spills
- *   8 rows, x from L2 at each tile; k cut             0.49, 0.63  kept: cut
+ *   4 rows: k cut; whole rows, x all in L1            0.74, 0.80  kept: whole
+ *   8 rows: whole rows, tiles of 2, of 3              0.41, 0.49  x from L2
+ *   8 rows: k cut at 512, 1024, 2048            0.49, 0.63, 0.65  kept: 2048
+ *   the same, next tile prefetched to L2                    0.65  no matter
  * (Zen 3, avx2, one thread; share of the FMA peak, 102 GFLOP/s)
  *   512 rows: x outside, weights inside a tile       0.58  spills
  *   512 rows: weights outside, x inside              0.64  kept
@@ -68,7 +71,10 @@
 #define GEMM_K 512
 #endif
 
-#define FEW_N 3    /* most activation rows that stream through registers */
+#define FEW_N       \
+    (ISA_LEVEL == 3 \
+         ? 4        \
+         : 3)      /* most activation rows that stream through registers */
 #define MX_M 4     /* FEW_M of packed weights */
 #define AHEAD 4096 /* bytes from what a stream reads to what it prefetches */
 #define MX_AHEAD 12288
@@ -77,8 +83,8 @@
 #define PANEL_W 32  /* weight rows of a panel of the blocked form */
 #define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
 /* Columns of a cut of the form between: whole compact blocks; with CUT_N rows
- * of x and a decoded tile it fits L1. */
-#define CUT_K (ISA_LEVEL == 3 ? 1024 : 512)
+ * of x it leaves L1 some room. */
+#define CUT_K (ISA_LEVEL == 3 ? 2048 : 512)
 #define CUT_ACC_BYTES                                        \
     (sizeof(float) * VF_N * TILE_ACC * ((PANEL_W + 1) / 2) * \
      ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
@@ -323,6 +329,7 @@ typedef void tile_fn(const struct tile *t);
 FEW(1)
 FEW(2)
 FEW(3)
+FEW(4)
 
 #define TILE(n)                                      \
     static void tile_ahead_##n(const struct tile *t) \
@@ -342,13 +349,13 @@ TILE(6)
 TILE(7)
 TILE(8)
 
-#define FEWS(kind)                                           \
-    {                                                        \
-        NULL, few_##kind##_1, few_##kind##_2, few_##kind##_3 \
+#define FEWS(kind)                                                           \
+    {                                                                        \
+        NULL, few_##kind##_1, few_##kind##_2, few_##kind##_3, few_##kind##_4 \
     }
-static tile_fn *const few_bf16[FEW_N + 1] = FEWS(bf16);
-static tile_fn *const few_compact[FEW_N + 1] = FEWS(compact);
-static tile_fn *const few_mx[FEW_N + 1] = FEWS(mx);
+static tile_fn *const few_bf16[] = FEWS(bf16);
+static tile_fn *const few_compact[] = FEWS(compact);
+static tile_fn *const few_mx[] = FEWS(mx);
 
 #define TILES(kind)                                              \
     {                                                            \
@@ -364,12 +371,8 @@ static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
 static bool row_is_extreme(const struct tile_job *j, int n)
 {
     const struct cpu_weight *w = cpu_w(j->w);
-    const uint64_t *bits = w->extreme;
+    const uint64_t *bits = w->extreme + (size_t)j->expert * w->extreme_words;
 
-    if (bits == NULL) {
-        return false;
-    }
-    bits += (size_t)j->expert * w->extreme_words;
     return bits[n / 64] >> (n % 64) & 1u;
 }
 
@@ -407,6 +410,7 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
                       struct place at)
 {
     float sum[TILE_ACC + 3], factor = nv_factor(j->w, j->expert);
+    bool extreme = cpu_w(j->w)->extreme != NULL;
     int n_acc = M * N, i = 0;
 
     for (; i + 4 <= n_acc; i += 4) {
@@ -422,7 +426,7 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
         int n = at.n + m * at.gap;
         float *y = j->y + (size_t)at.r * j->y_stride + n;
 
-        if (row_is_extreme(j, j->n0 + n)) {
+        if (extreme && row_is_extreme(j, j->n0 + n)) {
             for (i = 0; i < N; i++) {
                 sum[i * M + m] = extreme_dot(j, j->n0 + n, j->x[at.r + i]);
             }
