@@ -672,9 +672,6 @@ static int panel_rows(const struct kern_weight_desc *d)
 {
     int n = TILE_DECODED / (2 * d->cols);
 
-    if (d->dtype == KERN_BF16) {
-        return PANEL_W;
-    }
     n -= n % TILE_M_MAX;
     return imin(imax(n, TILE_M_MAX), PANEL_W);
 }

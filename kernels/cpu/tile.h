@@ -14,9 +14,10 @@
 
 #include "kernels/cpu/simd.h"
 
-#define TILE_X 8           /* most activation rows of one register tile */
-#define TILE_DECODED 65536 /* bytes of BF16 that packed rows are decoded to */
-#define TILE_GEMM_X 16     /* more rows than this: blocked over k */
+#define TILE_X 8            /* most activation rows of one register tile */
+#define TILE_DECODED 393216 /* bytes of BF16 that packed rows are decoded to \
+                             */
+#define TILE_GEMM_X 16      /* more rows than this: blocked over k */
 
 struct tile_job {
     const struct cpu *cpu;
