@@ -15,8 +15,7 @@
 #include "kernels/cpu/simd.h"
 
 #define TILE_X 8            /* most activation rows of one register tile */
-#define TILE_DECODED 393216 /* bytes of BF16 that packed rows are decoded to \
-                             */
+#define TILE_DECODED 393216 /* bytes of a panel of BF16 rows: most of L2 */
 #define TILE_GEMM_X 16      /* more rows than this: blocked over k */
 
 struct tile_job {
