@@ -28,6 +28,12 @@ static const char chat_help[] =
     "prompt; with it standard input is not read. A --file is appended on a new\n"
     "line. On a terminal, without PROMPT, it is a conversation: /help there.";
 
+static const char bench_help[] =
+    "Each level keeps so many requests in flight until all are done. Prompts\n"
+    "differ in their first tokens, so that none is answered from the cache;\n"
+    "answers go on to their length. A message of k tokens after a gap counts\n"
+    "as k gaps of a k-th. Times are in milliseconds, as this program saw them.";
+
 const struct cli_command cli_commands[] = {
     {"chat", "[PROMPT]", "ask the model; the answer streams", chat_help,
      cli_chat},
@@ -44,8 +50,10 @@ const struct cli_command cli_commands[] = {
     {"score", "[TEXT]", "logprobs of a text", NULL, cli_score},
     {"status", "", "state of the daemon", NULL, cli_status},
     {"metrics", "", "metrics as Prometheus text", NULL, cli_metrics},
-    {"top", "", "live view", NULL, cli_later},
-    {"bench", "", "load generator", NULL, cli_later},
+    {"top", "", "live view of jobs and rates",
+     "Tables follow each other in a pipe; on a terminal Ctrl-C leaves.",
+     cli_top},
+    {"bench", "", "load generator with percentiles", bench_help, cli_bench},
     {"sessions", "VERB [NAME...]",
      "list, pin, unpin, save, restore, drop, fork",
      "list shows your sessions, one a line. pin, unpin, save, restore and drop\n"

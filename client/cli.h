@@ -51,6 +51,8 @@ int cli_status(struct cli *cli, int argc, char **argv);
 int cli_tokenize(struct cli *cli, int argc, char **argv);
 int cli_score(struct cli *cli, int argc, char **argv);
 int cli_sessions(struct cli *cli, int argc, char **argv);
+int cli_top(struct cli *cli, int argc, char **argv);
+int cli_bench(struct cli *cli, int argc, char **argv);
 int cli_later(struct cli *cli, int argc, char **argv);
 
 /* Runs a command with a request of an op, destroyed at the end. */
@@ -139,6 +141,7 @@ void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_write_text(const char *s, size_t n);
 void cli_dim(bool on); /* only on a terminal with colours */
 bool cli_terminal(void);
+bool cli_moves(void); /* a terminal that can move its cursor */
 /* 0, EPIPE, or another errno of the output. */
 int cli_output_error(void);
 int cli_flush(void);

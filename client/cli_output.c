@@ -113,13 +113,19 @@ void cli_write_text(const char *s, size_t n)
     cli_write(s + from, n - from);
 }
 
-static bool colours(void)
+bool cli_moves(void)
 {
     const char *term = getenv("TERM");
+
+    return cli_terminal() && term != NULL && term[0] != '\0' &&
+           strcmp(term, "dumb") != 0;
+}
+
+static bool colours(void)
+{
     const char *no = getenv("NO_COLOR");
 
-    return cli_terminal() && (no == NULL || no[0] == '\0') && term != NULL &&
-           strcmp(term, "dumb") != 0;
+    return cli_moves() && (no == NULL || no[0] == '\0');
 }
 
 void cli_dim(bool on)

@@ -57,6 +57,7 @@ bin_PROGRAMS += client/stepctl
 client_stepctl_SOURCES = \
 	client/cli.c \
 	client/cli.h \
+	client/cli_bench.c \
 	client/cli_calls.c \
 	client/cli_cancel.c \
 	client/cli_chat.c \
@@ -78,7 +79,8 @@ client_stepctl_SOURCES = \
 	client/cli_run.c \
 	client/cli_score.c \
 	client/cli_status.c \
-	client/cli_tokenize.c
+	client/cli_tokenize.c \
+	client/cli_top.c
 client_stepctl_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(EDIT_CFLAGS)
 client_stepctl_LDADD = client/libstepclient.la $(JANSSON_LIBS) $(EDIT_LIBS)
 

@@ -8,7 +8,8 @@
  * between tokens that a reader sees, and what the socket adds to a token.
  *
  * Greedy requests with ids asked for, so that each token is seen when it comes.
- * Prefill is timed by the daemon (timings.prefill_ms), decode by both sides:
+ * Prefill is timed by the daemon (queue_ms + prefill_ms, from when all prompts
+ * are there until the last of them is read), decode by both sides:
  * the difference, a token, is what socket, protocol and library cost. Several
  * rounds, medians. Asserts nothing.
  *
@@ -41,7 +42,7 @@ struct figures {
 
 struct stream {
     double first_ms, last_ms; /* when the client saw tokens come */
-    double prefill_ms, decode_ms;
+    double queue_ms, prefill_ms, decode_ms;
     double at[ANSWER + 1]; /* when each token came */
     int n_at;
     int64_t prompt, answer;
@@ -183,6 +184,7 @@ static void take(const struct step_event *e)
     case STEP_EVENT_DONE:
         step_event_get_int(e, "usage.prompt_tokens", &s->prompt);
         step_event_get_int(e, "usage.completion_tokens", &s->answer);
+        step_event_get_real(e, "timings.queue_ms", &s->queue_ms);
         step_event_get_real(e, "timings.prefill_ms", &s->prefill_ms);
         step_event_get_real(e, "timings.decode_ms", &s->decode_ms);
         s->done = 1;
@@ -247,8 +249,10 @@ static struct figures run(struct step_client *c, int n, int round)
         last = s[i].last_ms > last ? s[i].last_ms : last;
         prompt += s[i].prompt;
         answer += s[i].answer;
-        prefill_ms =
-            s[i].prefill_ms > prefill_ms ? s[i].prefill_ms : prefill_ms;
+        /* All came at once: until the last of them has been read. Their own
+         * prefill times overlap or follow each other, as steps are planned. */
+        double read_ms = s[i].queue_ms + s[i].prefill_ms;
+        prefill_ms = read_ms > prefill_ms ? read_ms : prefill_ms;
         extra += (wall - s[i].decode_ms) / (double)(s[i].answer - 1);
     }
     /* Decode: tokens that came once all streams had started. */

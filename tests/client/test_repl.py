@@ -448,6 +448,20 @@ def test_stopped_and_continued(fake, _):
     assert content(fake.requests()[-1]) == "half a line"
 
 
+def test_top_is_a_table_that_fits(fake, _):
+    for term in ("xterm", "dumb"):
+        t = Terminal("-s", fake.path, "top", "--interval", "0.1", term=term,
+                     size=(5, 30))
+        t.expect("fake-model  ready")
+        t.expect("fake-model  ready")
+        assert ("\x1b[H\x1b[2J" in t.all) == (term != "dumb")
+        t.send("\x03")
+        assert t.status() == 0
+        for line in t.all.split("\r\n"):
+            line = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line)
+            assert len(line) < 32, line
+
+
 def test_no_daemon(_, folder):
     t = Terminal("-s", os.path.join(folder, "nobody.sock"), "chat")
     t.expect("no daemon listens there")

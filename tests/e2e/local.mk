@@ -8,6 +8,7 @@ dist_check_SCRIPTS += tests/e2e/test_functions.sh \
 
 # The daemon from outside: real processes, a real socket.
 dist_check_SCRIPTS += \
+	tests/e2e/test_bench.sh \
 	tests/e2e/test_bytes.sh \
 	tests/e2e/test_format.sh \
 	tests/e2e/test_score.sh \
