@@ -349,7 +349,7 @@ static void test_fr_41_proposals_are_as_set(void **state)
         for (int i = 0; i < 3; i++) {
             k->m->mtp.beta[i] = beta;
         }
-        p.temperature = 1.5f;
+        p.temperature = 4; /* the likeliest is seldom drawn */
         p.seed = 40 + (uint64_t)pass;
         p.max_drafts = 3;
         mk_start(k, &r, &p, c->prompt, c->n_prompt - pass, 4);
@@ -371,7 +371,7 @@ static void test_fr_41_proposals_are_as_set(void **state)
         mk_end(k, &r);
         mk_reuse_pages(k);
     }
-    assert_true(differ > 0);
+    assert_true(differ > 6); /* of the 18 with noise */
     mk_close(k);
 }
 
