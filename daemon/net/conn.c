@@ -154,7 +154,8 @@ void conn_fail(struct conn *c, int code, const char *message)
     struct wire_buf b;
 
     wire_buf_init(&b, WIRE_MAX_FRAME_HELLO);
-    (void)wire_put_error(&b, 0, code, message, NULL, 0);
+    (void)wire_put_error(&b, 0, code, message, NULL,
+                         code == WIRE_E_BUSY ? CONN_RETRY_MS : 0);
     conn_put(c, &b);
     wire_buf_finish(&b);
     conn_close(c);

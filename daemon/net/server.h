@@ -24,7 +24,7 @@ struct engine;
 struct event;
 struct listener;
 
-#define SERVER_RETRY_MS 1000 /* what `busy` advises while the model loads */
+#define SERVER_RETRY_MS CONN_RETRY_MS
 
 struct server {
     struct ev_loop *loop;

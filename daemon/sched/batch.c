@@ -32,6 +32,11 @@
 #define PREFILL_SHARE 4
 /* How much an older measurement counts when a new one comes. */
 #define RATE_KEEP 0.9
+/* And how much where a step took far longer than was expected of it: what was
+ * measured before, in larger steps above all, would be believed for too long.
+ */
+#define RATE_KEEP_SLOWER 0.5
+#define RATE_SLOWER 1.5
 
 struct state {
     bool seated;  /* running and not evicted, or admitted by this plan */
@@ -62,13 +67,17 @@ struct batch_work {
 
 void batch_rate_add(struct batch_rate *r, int rows, double ms)
 {
-    double x = rows;
+    double x = rows, base, row, keep = RATE_KEEP;
 
-    r->n = r->n * RATE_KEEP + 1;
-    r->rows = r->rows * RATE_KEEP + x;
-    r->ms = r->ms * RATE_KEEP + ms;
-    r->rows2 = r->rows2 * RATE_KEEP + x * x;
-    r->rows_ms = r->rows_ms * RATE_KEEP + x * ms;
+    batch_rate_get(r, &base, &row);
+    if (r->n > 0 && ms > RATE_SLOWER * (base + row * x)) {
+        keep = RATE_KEEP_SLOWER;
+    }
+    r->n = r->n * keep + 1;
+    r->rows = r->rows * keep + x;
+    r->ms = r->ms * keep + ms;
+    r->rows2 = r->rows2 * keep + x * x;
+    r->rows_ms = r->rows_ms * keep + x * ms;
 }
 
 /* A straight line through the steps. Where they were all of one size, or the

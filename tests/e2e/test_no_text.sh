@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 The stepd authors
 #
-# Prompts, answers and whatever else a client sends appear in no log line, status
-# or metric, at the most talkative level; one line a request says who, how much
-# and how long.
+# A canary: prompts, answers and whatever else a client sends appear in no log
+# line, status, metric or error, at the most talkative level; one line a request
+# says who, how much and how long.
 
 # shellcheck source-path=SCRIPTDIR source=functions.sh
 . "$(dirname "$0")/functions.sh"
@@ -23,6 +23,8 @@ answers = []
 def look(c):
     seen = repr(c.last("status")) + repr(list(c.request("metrics")))
     assert CANARY not in seen, seen
+    for a in answers:
+        assert len(a.strip()) < 6 or a.strip()[:12] not in seen, seen
 
 
 c = Client(path, hello=False)
@@ -41,6 +43,24 @@ for op, keys in (("tokenize", {"prompt": CANARY}),
                  ("generate", {"prompt": CANARY * 100000}),
                  (CANARY, {})):
     c.last(op, **keys)
+    look(c)
+# What is wrong with a text is told without the text.
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "properties": {CANARY: {"type": CANARY}}}}}
+for keys in ({"prompt": CANARY * 100000}, {"prompt": CANARY, "stop": [""]},
+             {"prompt": CANARY, "stop": [CANARY] * 99},
+             {"messages": [{"role": "user", "content": {CANARY: CANARY}}]},
+             {"messages": [{"role": "user", "content": [{"type": "text",
+                                                         CANARY: CANARY}]}]},
+             {"messages": [{"role": "tool", "content": CANARY}]},
+             {"messages": [{"role": "user", "content": CANARY}],
+              "tools": [TOOL, CANARY]},
+             {"messages": [{"role": "user", "content": CANARY * 100000}]},
+             {"prompt": CANARY, "max_tokens": 0},
+             {"prompt": CANARY.encode() + b"\xff", "drafts": 9}):
+    for e in c.request("generate", **{"max_tokens": 2, **keys}):
+        if e["event"] == "error":
+            assert CANARY not in repr(e), e
     look(c)
 running = c.submit("generate", prompt=CANARY, max_tokens=2000)
 while c.recv()["event"] != "delta":
