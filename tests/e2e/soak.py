@@ -100,6 +100,7 @@ class Load:
         self.counts = collections.Counter()
         self.failures = []
         self.stop_at = 0
+        self.sessions = False
 
     def count(self, what, n=1):
         with self.lock:
@@ -132,8 +133,9 @@ class Load:
 class User:
     """One client."""
 
-    def __init__(self, load, seed):
+    def __init__(self, load, seed, k):
         self.load = load
+        self.name = f"user-{k}"
         self.rng = random.Random(seed)
         self.conn = None
 
@@ -160,11 +162,19 @@ class User:
         finally:
             self.drop()
 
+    def a_session(self):
+        """A name of our own, or one for which others come too."""
+        return self.rng.choice([self.name, self.name + "-f"] +
+                               [f"shared-{k}" for k in range(3)])
+
     def submit(self, **more):
         """One of the requests. A higher priority takes the seats and pages of
-        lower ones, which are computed again later."""
+        lower ones, which are computed again later. A session takes up what it
+        has in common with what was there, and gives the same answer."""
         i = self.rng.randrange(len(self.load.requests))
         more["priority"] = self.rng.choice([0, 0, 0, 0, -3, 5])
+        if self.load.sessions and self.rng.random() < 0.3:
+            more["session"] = self.a_session()
         return i, self.client().submit("generate", **self.load.requests[i],
                                        **more)
 
@@ -250,6 +260,28 @@ class User:
                 pass
         self.drop()
 
+    def keep(self):
+        """What there is to do with sessions. Caps and races between users are
+        told as such; a session that is damaged would be `corrupt`."""
+        if not self.load.sessions:
+            return self.ask()
+        c = self.client()
+        op = self.rng.choice(["list", "pin", "unpin", "unpin", "save",
+                              "restore", "drop", "fork", "append", "append"])
+        name = self.a_session()
+        if op == "append":
+            e = c.last("generate", session=name, append=True, max_tokens=20,
+                       messages=[{"role": "user", "content": "And then?"}])
+        elif op == "list":
+            e = c.last("session_list")
+        elif op == "fork":
+            e = c.last("session_fork", session=name, to=self.name + "-f")
+        else:
+            e = c.last("session_" + op, session=name)
+        self.load.count(f"{op}: {e.get('code', 'done')}")
+        assert e["event"] == "done" or e["code"] in (
+            "not_found", "busy", "no_memory", "too_long", "bad_request"), e
+
     def look(self):
         c = self.client()
         assert c.last("ping")["state"] == "ready"
@@ -261,12 +293,12 @@ class User:
         assert e["code"] == "bad_request", e
 
     ACTS = {"ask": 40, "ask_several": 10, "cancel": 12, "leave": 10,
-            "read_slowly": 6, "hurry": 6, "babble": 5, "look": 6}
+            "read_slowly": 6, "hurry": 6, "babble": 5, "look": 6, "keep": 18}
 
 
 def run_load(load, n_clients, seconds, seed):
     load.stop_at = time.monotonic() + seconds
-    threads = [threading.Thread(target=User(load, seed * 1000 + k).run)
+    threads = [threading.Thread(target=User(load, seed * 1000 + k, k).run)
                for k in range(n_clients)]
     for t in threads:
         t.start()
@@ -295,7 +327,23 @@ def settle(watch):
             return s
 
 
+def drop_sessions(watch):
+    """All there are; how many were left after that."""
+    n = 0
+    for _ in range(2):
+        names = [s["name"] for e in watch.request("session_list")
+                 for s in e.get("sessions") or []]
+        n = len(names)
+        for name in names:
+            e = watch.last("session_drop", session=name)
+            assert e["event"] == "done", e
+    assert n == 0, names
+
+
 def left(watch, pid):
+    settle(watch)
+    if "op.session_drop" in watch.hello["features"]:
+        drop_sessions(watch)
     s = settle(watch)
     return {"pages": {g: p["total"] - p["free"]
                       for g, p in s["pages"].items() if isinstance(p, dict)},
@@ -315,6 +363,7 @@ def main():
              for r in requests]
     assert all(isinstance(a, Answer) for a in alone), alone
     load = Load(path, requests, alone)
+    load.sessions = "op.session_fork" in watch.hello["features"]
 
     run_load(load, n_clients, seconds * WARM_UP, seed)
     before, _ = left(watch, pid)
@@ -328,12 +377,15 @@ def main():
     assert '\nstepd_errors_total{code="internal"} 0\n' in metrics, metrics
 
     for what, n in sorted(load.counts.items()):
-        print(f"  {what:12} {n}")
+        print(f"  {what:20} {n}")
     print(f"  steps {status['steps']['total']}, "
           f"pre-empted {status['steps']['preempted']}, "
           f"prompt tokens {status['tokens']['prompt']}, of them cached "
           f"{status['tokens']['cached']}, drawn "
           f"{status['tokens']['completion']}")
+    if load.sessions:
+        assert sum(n for what, n in load.counts.items()
+                   if what.endswith(": done")) > 0, "no session was kept"
     print(f"  after warm-up {before}")
     print(f"  at the end    {after}", flush=True)
     assert after["pages"] == before["pages"], "pages"

@@ -10,6 +10,8 @@
 . "$(dirname "$0")/functions.sh"
 
 requires_msgpack
+mkdir "$tmp/state"
+export STATE_DIRECTORY=$tmp/state
 start_stepd --set max_model_len=1024 --set kv_memory="${SOAK_KV:-14M}" \
     --set max_seqs=12 --set max_batched_tokens=256 --set max_output_soft=4K \
     --set max_in_flight_per_uid=66 \
