@@ -150,3 +150,41 @@ mv /srv/away "$MODEL"
 until_true is_prop ActiveState failed
 ready
 serves "the model's folder was missing at boot"
+
+# ---- sessions: killed while it saves, and a disk that is full
+conf session_disk_floor=0
+systemctl restart stepd.service
+ready
+ctl chat --session s --temperature 0 --max-tokens 20 'What is 7 plus 8?' \
+    >/dev/null 2>&1
+ctl sessions save s >/dev/null
+for _ in 1 2 3; do
+    ctl sessions save s >/dev/null 2>&1 &
+    client=$!
+    kill_main KILL
+    wait "$client" || :
+    ready
+    ctl chat --session s --append --max-tokens 2 'And?' >/dev/null 2>"$tmp/err" ||
+        fail "the session after kill -9 in a save: $(cat "$tmp/err")"
+    ctl sessions save s >/dev/null
+done
+serves "kill -9 in a save"
+
+systemctl stop stepd.service
+mount -t tmpfs -o "size=64k,mode=700,uid=$(id -u stepd),gid=$(id -g stepd)" \
+    tmpfs /var/lib/stepd
+conf session_disk_floor=0
+systemctl start stepd.service
+ready
+ctl chat --session full --temperature 0 --max-tokens 20 'What is 7 plus 8?' \
+    >/dev/null 2>&1
+if ctl sessions save full >/dev/null 2>"$tmp/err"; then
+    fail "a save on a full disk succeeded"
+fi
+grep -q . "$tmp/err" || fail "a failed save says nothing"
+ctl chat --session full --append --max-tokens 2 'And?' >/dev/null 2>&1 ||
+    fail "the session after a failed save"
+expect_prop NRestarts 0
+systemctl stop stepd.service
+umount /var/lib/stepd
+serves "disk full at a save"

@@ -83,3 +83,54 @@ wait "$long" || fail "the running request: $(tail -n 1 "$tmp/long")"
 tail -n 1 "$tmp/long" | tr -d ' ' | grep -q '"finish_reason":"length"' ||
     fail "it was not finished: $(tail -n 1 "$tmp/long")"
 wait "$next" || fail "who came meanwhile was not served: $(cat "$tmp/next")"
+
+# A pinned session is saved by the stop and goes on after the start: in each
+# turn as many whole pages of it are reused as where nothing was restarted.
+conf session_disk_floor=0
+systemctl restart stepd.service
+ready
+cached()
+{
+    "$PYTHON3" -c '
+import json, sys
+print(json.loads(open(sys.argv[1]).read().splitlines()[-1])["usage"][sys.argv[2]])' \
+        "$tmp/turn" "$1"
+}
+turn()
+{
+    ctl chat --session "$name" --temperature 0 --json "$@" \
+        >"$tmp/turn" 2>"$tmp/err" || fail "$(cat "$tmp/err")"
+}
+talk()
+{
+    local i
+
+    name=$1
+    turn 'What is the capital of Kenya?'
+    ctl sessions pin "$name" >/dev/null
+    for i in 1 2 3; do
+        if [ "$name" = kept ]; then
+            systemctl reset-failed stepd.service
+            systemctl restart stepd.service
+            ready
+        fi
+        turn --append 'What is 7 plus 8?'
+        cached cached_tokens
+    done
+}
+talk control >"$tmp/control"
+ctl sessions drop control >/dev/null
+systemctl restart stepd.service
+ready
+talk kept >"$tmp/kept"
+# shellcheck disable=SC2046 # words, on purpose
+echo "cached tokens, without and with restarts:" $(cat "$tmp/control") and \
+    $(cat "$tmp/kept")
+[ "$(head -n 1 "$tmp/kept")" -gt 0 ] || fail "nothing was kept"
+# Whole pages of 64 at least: checkpoints inside of a page are not saved.
+paste "$tmp/control" "$tmp/kept" | while read -r control kept; do
+    [ "$kept" -ge $((control - control % 64)) ] || exit 1
+done || fail "a restart lost some of it"
+[ -z "$(find /var/lib/stepd -perm /077 ! -path /var/lib/stepd)" ] ||
+    fail "others may read: $(ls -lR /var/lib/stepd)"
+expect_clean_run
