@@ -94,7 +94,7 @@ answer=$(ctl complete "The capital of" --choice Kenya --choice Peru --seed 1)
 [[ $answer == Kenya || $answer == Peru ]] || fail "--choice: $answer"
 echo '{"type": "integer", "minimum": 3, "maximum": 42}' >"$tmp/schema.json"
 answer=$(ctl chat "How many?" --no-thinking --json-schema "$tmp/schema.json")
-[[ $answer =~ ^[0-9]+$ ]] && [ "$answer" -ge 3 ] && [ "$answer" -le 42 ] ||
+[[ $answer =~ ^[0-9]+$ && $answer -ge 3 && $answer -le 42 ]] ||
     fail "--json-schema: $answer"
 echo '{"not": {}}' >"$tmp/schema.json"
 status=0
