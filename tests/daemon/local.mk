@@ -182,6 +182,11 @@ tests_daemon_test_engine_tiny_LDADD = $(SCHED_LIBS) $(TEST_LIBS)
 tests_daemon_test_engine_tiny_LDFLAGS = $(AM_LDFLAGS) \
 	-Wl,--wrap=model_open,--wrap=model_submit
 TEST_THREADS += tests/daemon/test_engine_tiny
+check_PROGRAMS += tests/daemon/test_promise
+tests_daemon_test_promise_SOURCES = tests/daemon/test_promise.c \
+	tests/daemon/engine_rig.h tests/daemon/answers.h
+tests_daemon_test_promise_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_daemon_test_promise_LDADD = $(SCHED_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_turns
 tests_daemon_test_turns_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_limits
