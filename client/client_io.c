@@ -360,8 +360,10 @@ void client_write(struct step_client *c)
             break;
         } else if (errno != EINTR) {
             /* What the daemon said before it closed is still to be read: it may
-             * be the reason. */
+             * be the reason. One that has not closed is told that nothing more
+             * comes; then it does, and the wait for its words ends. */
             c->no_write = true;
+            (void)shutdown(c->fd, SHUT_WR);
         }
     }
     if (c->out_at == c->out.n) {

@@ -29,6 +29,9 @@ dist_check_SCRIPTS += tests/client/test_cli.sh \
 check_PROGRAMS += tests/client/test_client
 tests_client_test_client_LDADD = client/libstepclient.la client/libwire.la \
 	$(TEST_LIBS)
+check_PROGRAMS += tests/client/test_client_fail
+tests_client_test_client_fail_LDADD = client/libstepclient.la \
+	client/libwire.la $(TEST_LIBS) $(DL_LIBS)
 check_PROGRAMS += tests/client/test_client_io
 tests_client_test_client_io_LDADD = client/libstepclient.la client/libwire.la \
 	$(TEST_LIBS)
