@@ -299,7 +299,9 @@ grep -q unsupported err || fail "$(cat err)"
 
 # ---- exit codes ----------------------------------------------------------------
 
+seen=' disconnected '
 while read -r code status; do
+    seen+="$code "
     check "$status" ctl chat "error:$code"
     file_is out 'Hel\n'
     grep -q "^stepctl: $code: temperature must be from 0 to 100$" err ||
@@ -321,7 +323,14 @@ bad_frame 76
 version 76
 denied 77
 END
+# Every code and every finish reason of the protocol is in these two tables.
+for code in $(sed -n 's/^ *WIRE_E_\([A-Z_]*\) = -.*/\1/p' \
+    "$srcdir/client/wire.h" | tr '[:upper:]' '[:lower:]'); do
+    [[ $seen == *" $code "* ]] || fail "the exit code of $code is not tested"
+done
+seen=' '
 while read -r reason status note; do
+    seen+="$reason "
     # shellcheck disable=SC2086 # words, on purpose
     check "$status" ctl chat $note "finish:$reason"
     file_is out 'Hello\n'
@@ -333,6 +342,10 @@ length 65 --strict
 timeout 75
 cancelled 75
 END
+for reason in $(sed -n '/finish_reason: "stop"/,/usage/p' \
+    "$srcdir/client/wire.h" | grep -o '"[a-z_]*"' | tr -d '"'); do
+    [[ $seen == *" $reason "* ]] || fail "the exit code of $reason is not tested"
+done
 check 0 ctl chat finish:length
 grep -q 'cut at the limit' err || fail "no note: $(cat err)"
 check 69 ctl chat close:

@@ -18,6 +18,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_disconnect.sh \
 	tests/e2e/test_drafts.sh \
 	tests/e2e/test_examples.sh \
+	tests/e2e/test_failures.sh \
 	tests/e2e/test_fr_19.sh \
 	tests/e2e/test_held_step.sh \
 	tests/e2e/test_sessions.sh \
