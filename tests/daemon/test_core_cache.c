@@ -390,11 +390,12 @@ static void test_random_conversations(void **state)
                 int n = n_talk[k[i]];
 
                 assert_true(a->done);
-                assert_memory_equal(a->ids, want[i],
-                                    (size_t)a->n_ids * sizeof(int32_t));
+                for (int m = 0; m < a->n_ids; m++) {
+                    assert_int_equal(a->ids[m], want[i][m]);
+                }
                 free(want[i]);
                 cached += a->usage.cached_tokens > 0;
-                if (n + a->n_ids + 30 < 800) {
+                if (a->n_ids > 0 && n + a->n_ids + 30 < 800) {
                     memcpy(talk[k[i]] + n, a->ids,
                            (size_t)a->n_ids * sizeof(int32_t));
                     n_talk[k[i]] = n + a->n_ids + (int)rnd(&r, 30);
