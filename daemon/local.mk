@@ -213,7 +213,7 @@ daemon_libnet_a_CPPFLAGS = $(DAEMON_CPPFLAGS)
 # What each layer needs to link, itself first. Programs (stepd, tests) take
 # one of these; a test of a low layer never builds a higher one.
 BASE_LIBS = daemon/libbase.a $(INIH_LIBS) $(SYSTEMD_LIBS) $(XXHASH_LIBS)
-TEXT_LIBS = daemon/libtext.a $(JANSSON_LIBS) $(PCRE2_LIBS) $(BASE_LIBS)
+TEXT_LIBS = daemon/libtext.a $(JANSSON_LIBS) $(PCRE2_LIBS) $(BASE_LIBS) $(LIBM)
 MODEL_LIBS = daemon/libmodel.a $(KERNELS_LIBS) $(JANSSON_LIBS) $(PCRE2_LIBS) \
 	$(BASE_LIBS)
 SCHED_LIBS = daemon/libsched.a daemon/libtext.a $(PCRE2_LIBS) $(MODEL_LIBS)

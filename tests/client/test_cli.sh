@@ -512,7 +512,7 @@ check 64 without_any
 is "$(signalled INT "$STEPCTL" -s "$sock" chat hang:)" 130
 file_is out 'a\n'
 silent
-tail -n 3 main.log | grep -q '"cancel"' || fail "nothing was cancelled"
+tail -n 3 main.log | has '"cancel"' || fail "nothing was cancelled"
 is "$(signalled TERM "$STEPCTL" -s "$sock" chat hang:)" 143
 is "$(signalled INT "$STEPCTL" -s "$sock" chat flood:)" 130
 # A daemon that does not listen: the second signal ends it.
@@ -527,7 +527,7 @@ for command in chat complete tokenize detokenize render score status metrics \
     check 0 "$STEPCTL" "$command" --help
     grep -q "^Usage: stepctl $command" out || fail "no help for $command"
     silent
-    "$STEPCTL" --help | grep -q "^  $command" || fail "$command is not listed"
+    "$STEPCTL" --help | has "^  $command" || fail "$command is not listed"
 done
 check 64 "$STEPCTL"
 check 64 "$STEPCTL" frobnicate

@@ -136,7 +136,7 @@ completes()
     COMPREPLY=()
     _stepctl
     for want in "$@"; do
-        printf '%s\n' "${COMPREPLY[@]}" | grep -qxF -e "$want" ||
+        printf '%s\n' "${COMPREPLY[@]}" | has -xF -e "$want" ||
             fail "${COMP_WORDS[*]}: no $want in ${COMPREPLY[*]-nothing}"
     done
 }

@@ -47,6 +47,15 @@ fail()
     exit 1
 }
 
+# has ARG...: grep -q of what comes in by a pipe, read to its end: a writer that
+# meets a closed pipe would fail the whole pipe.
+has()
+{
+    local found
+
+    found=$(grep -c "$@") && [ "$found" -gt 0 ]
+}
+
 # requires COMMAND...: skips where the command fails.
 requires()
 {

@@ -39,7 +39,7 @@ expect_status 65 ctl bench --concurrency 2 --prompt-tokens 9000 >out 2>err
 grep -q '^stepctl: too_long: ' err || fail "$(cat err)"
 
 ctl top --count 2 --interval 0.1 >out
-grep -c '^step-tiny  ready  on cpu ' out | grep -qx 2 || fail "$(cat out)"
+grep -c '^step-tiny  ready  on cpu ' out | has -x 2 || fail "$(cat out)"
 grep -q '^tokens: ' out || fail "no totals at first: $(cat out)"
 grep -q '^tokens/s: ' out || fail "no rates then: $(cat out)"
 expect_status 64 ctl top --interval 0 2>err

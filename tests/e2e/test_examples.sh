@@ -54,7 +54,7 @@ wait "$poll" || fail "poll: $(cat err)"
 
 "$bin/example_ev" Hi >out 2>err &
 ev=$!
-until ctl status | grep -q '^running  *1$'; do
+until ctl status | has '^running  *1$'; do
     kill -0 "$ev" 2>/dev/null || fail "ev ended: $(cat err)"
 done
 kill -INT "$ev"
@@ -63,7 +63,7 @@ wait "$ev" || fail "ev was interrupted: status $? ($(cat err))"
 # A daemon that goes away.
 "$bin/example_ev" Hi >out 2>err &
 ev=$!
-until ctl status | grep -q '^running  *1$'; do
+until ctl status | has '^running  *1$'; do
     kill -0 "$ev" 2>/dev/null || fail "ev ended: $(cat err)"
 done
 kill -KILL "${stepd_pids[held]}"

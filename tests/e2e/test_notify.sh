@@ -10,7 +10,7 @@
 . "$(dirname "$0")/functions.sh"
 
 requires_msgpack
-if "$STEPD" --version | grep -q 'libsystemd *no'; then
+if "$STEPD" --version | has 'libsystemd *no'; then
     skip "stepd was built without libsystemd"
 fi
 : >"$tmp/stepd.conf"

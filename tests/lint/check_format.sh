@@ -12,7 +12,7 @@ want=14
 
 tool=
 for name in "clang-format-$want" clang-format; do
-    if "$name" --version 2>/dev/null | grep -Eq "version $want\."; then
+    if [[ $("$name" --version 2>/dev/null) == *"version $want."* ]]; then
         tool=$name
         break
     fi

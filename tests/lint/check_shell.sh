@@ -15,6 +15,13 @@ cd "$top"
 find tests -name '*.sh' -print0 | sort -z |
     xargs -0 shellcheck -x -P SCRIPTDIR bootstrap .ci/run
 
+# grep -q closes the pipe at its first match; under pipefail the writer's end
+# then decides the race. `has` of functions.sh reads on.
+if grep -rnE --include='*.sh' '[|] *grep +-[a-zA-Z]*q' tests; then
+    echo "grep -q behind a pipe: use has"
+    exit 1
+fi
+
 # And it must notice what is wrong.
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -51,7 +51,7 @@ done
 echo "model = $MODEL" >>"$CONF"
 user ann stepd
 until_true is_prop ActiveState failed
-as ann stepctl ping --wait "$WAIT_SECONDS" | grep -q ready || fail "not ready"
+as ann stepctl ping --wait "$WAIT_SECONDS" | has ready || fail "not ready"
 as ann stepctl chat --temperature 0 --no-thinking 'What is 7 plus 8?' |
     grep -q 15 || fail "the answer"
 cat >"$tmp/x.c" <<'END'

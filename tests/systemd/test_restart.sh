@@ -80,7 +80,7 @@ ctl complete --max-tokens 2 b >/dev/null 2>"$tmp/next" &
 next=$!
 systemctl kill --kill-who=main -s USR2 stepd.service
 wait "$long" || fail "the running request: $(tail -n 1 "$tmp/long")"
-tail -n 1 "$tmp/long" | tr -d ' ' | grep -q '"finish_reason":"length"' ||
+tail -n 1 "$tmp/long" | tr -d ' ' | has '"finish_reason":"length"' ||
     fail "it was not finished: $(tail -n 1 "$tmp/long")"
 wait "$next" || fail "who came meanwhile was not served: $(cat "$tmp/next")"
 

@@ -43,7 +43,7 @@ inside()
     nsenter -t "$pid" -m -n --setuid "$(id -u stepd)" --setgid "$(id -g stepd)" \
         "$@"
 }
-inside sh -c 'ls /home/* 2>/dev/null' | grep -q . && fail "it sees /home"
+inside sh -c 'ls /home/* 2>/dev/null' | has . && fail "it sees /home"
 inside sh -c 'echo x >/usr/share/x' 2>/dev/null && fail "it can write /usr"
 inside sh -c 'echo x >/run/stepd/x' 2>/dev/null && fail "it can write /run/stepd"
 inside sh -c 'rm -f /run/stepd/stepd.sock' 2>/dev/null || :
@@ -120,7 +120,7 @@ systemctl kill --kill-who=main -s SEGV stepd.service
 wait "$client" && fail "answered by the dead"
 until_true is_prop ActiveState failed
 grep -q "$canary" "$tmp/status" && fail "in status or metrics"
-journalctl -o export --no-pager | grep -aq "$canary" && fail "in the journal"
+journalctl -o export --no-pager | has -a "$canary" && fail "in the journal"
 found=$(grep -rlas "$canary" /var /run /srv /etc / --include='core*' \
     --exclude-dir=proc --exclude-dir=sys 2>/dev/null | head -n 3) || :
 found+=$(grep -rlas "$canary" /var/lib/stepd /var/log /run /var/lib/systemd \
@@ -144,7 +144,7 @@ echo "model = $MODEL" | as_own tee /home/own/.config/stepd/stepd.conf >/dev/null
 as_own systemctl --user start stepd.socket
 [ "$(stat -c '%a %U' "/run/user/$uid/stepd/stepd.sock")" = "600 own" ] ||
     fail "the user's socket"
-as_own "$BIN/stepctl" ping --wait "$WAIT_SECONDS" | grep -q ready ||
+as_own "$BIN/stepctl" ping --wait "$WAIT_SECONDS" | has ready ||
     fail "the user's daemon"
 pid=$(as_own systemctl --user show -P MainPID stepd.service)
 [ "$(status Seccomp)$(status NoNewPrivs)" = 21 ] || fail "the user's sandbox"

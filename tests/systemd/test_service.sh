@@ -75,7 +75,7 @@ for i in a b; do
     ready
     [ "$(stat -c '%a %U' "/var/lib/stepd/$i")" = "700 stepd" ] || fail "state"
 done
-"$BIN/stepctl" -s a ping | grep -q ready || fail "-s INSTANCE"
+"$BIN/stepctl" -s a ping | has ready || fail "-s INSTANCE"
 systemctl stop 'stepd@a.service' 'stepd@a.socket'
-"$BIN/stepctl" -s b ping | grep -q ready || fail "b went with a"
+"$BIN/stepctl" -s b ping | has ready || fail "b went with a"
 [ ! -e /run/stepd/a.sock ] || fail "a.sock is left"

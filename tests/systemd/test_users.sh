@@ -61,13 +61,13 @@ until_true grep -q accepted "$tmp/sue"
 # Others' jobs: not seen, not cancelled; an admin sees and cancels.
 job=$(sed -n 's/.*"job": *\([0-9]*\).*/\1/p' "$tmp/bob" | head -n 1)
 [ -n "$job" ] || fail "no job in $(cat "$tmp/bob")"
-stepctl_as sue status | grep -q "uid *$(id -u bob)" && fail "sue sees bob's job"
+stepctl_as sue status | has "uid *$(id -u bob)" && fail "sue sees bob's job"
 expect_status 66 stepctl_as sue cancel "$job" # as one that is not there
-stepctl_as ada status | grep -Eq "jobs.*uid +$(id -u bob)" ||
+stepctl_as ada status | has -E "jobs.*uid +$(id -u bob)" ||
     fail "ada does not see bob's job"
 stepctl_as ada cancel "$job" >/dev/null
 wait "$bob" && fail "bob was not cancelled"
-ctl status | grep -q "uid *$(id -u sue)" || fail "sue's job went, too"
+ctl status | has "uid *$(id -u sue)" || fail "sue's job went, too"
 systemctl kill --kill-who=main -s USR2 stepd.service
 wait "$sue" || fail "sue: $(cat "$tmp/sue")"
 
