@@ -62,8 +62,8 @@
  * to come again, and not cut off. */
 #define SETTLE_S 0.1
 /* A start that failed stays this long to tell those who come through a socket
- * that others hold: longer than systemd's default start limit (5 in 10 s)
- * allows, so that their coming never uses the limit up and the socket lives. */
+ * that others hold: the units know no limit of starts, so this is what bounds
+ * how often their coming makes another one. */
 #define FAILED_MS 3000
 
 struct daemon {
