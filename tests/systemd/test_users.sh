@@ -100,9 +100,8 @@ def ask(uid):
 
 
 print("tenant:", "gate", ask(gate), "bob", ask(bob))
-# `unsupported` as long as no daemon keeps tenants apart.
-assert ask(gate) in ("done", "unsupported")
-assert ask(bob) in ("denied", "unsupported")
+assert ask(gate) == "done"
+assert ask(bob) == "denied"
 END
 
 # Nobody (65534) stands for many and is refused, whatever the lists say.
