@@ -222,6 +222,58 @@ static void fr_69_hangul_survives_token_by_token(void **state)
     tokenizer_destroy(real);
 }
 
+/* A base and up to six marks that combine with it, of scripts in which text
+ * without them is another text; vowels of Hangul, joiners and selectors of
+ * emoji among them. Its length. */
+static size_t cluster(uint64_t *rng, char *p)
+{
+    static const uint32_t bases[] = {'e',    0x05d0, 0x0915,  0x0e01,
+                                     0x1100, 0x2764, 0x1f468, 0x11013};
+    static const uint32_t marks[][2] = {
+        {0x0300, 0x036f}, {0x0591, 0x05bd},   {0x093e, 0x094d},
+        {0x0e31, 0x0e4e}, {0x1161, 0x1175},   {0x11a8, 0x11c2},
+        {0x1ab0, 0x1abe}, {0x200d, 0x200d},   {0x20d0, 0x20f0},
+        {0xfe00, 0xfe0f}, {0x1f3fb, 0x1f3ff}, {0x11038, 0x11046},
+    };
+    size_t n =
+        text_put(p, bases[text_below(rng, sizeof(bases) / sizeof(bases[0]))]);
+
+    for (unsigned k = text_below(rng, 7); k > 0; k--) {
+        const uint32_t *m =
+            marks[text_below(rng, sizeof(marks) / sizeof(marks[0]))];
+
+        n += text_put(p + n, m[0] + text_below(rng, m[1] - m[0] + 1));
+    }
+    return n;
+}
+
+/* Marks come out as they went in, whatever the cut: nothing composes, reorders,
+ * drops or doubles them, from the text to tokens and back. */
+static void test_combining_marks_at_every_cut(void **state)
+{
+    struct tokenizer *tiny = text_tiny();
+    struct tokenizer *real = text_real();
+    uint64_t rng = 24;
+    char text[MAX_TEXT];
+
+    (void)state;
+    for (int k = 0; k < 200; k++) {
+        size_t n = 0;
+
+        for (unsigned i = 1 + text_below(&rng, 8); i > 0; i--) {
+            n += cluster(&rng, text + n);
+        }
+        assert_true(n < sizeof(text));
+        text[n] = '\0';
+        assert_true(is_utf8(text, n));
+        all_cuts((const uint8_t *)text, n, &rng);
+        by_token(tiny, text);
+        by_token(real, text);
+    }
+    tokenizer_destroy(tiny);
+    tokenizer_destroy(real);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_invalid_bytes_are_one_replacement_each),
         cmocka_unit_test(fr_66_split_emoji_comes_out_once),
         cmocka_unit_test(fr_69_hangul_survives_token_by_token),
+        cmocka_unit_test(test_combining_marks_at_every_cut),
     };
 
     return test_main(tests, NULL, NULL);
