@@ -72,6 +72,7 @@ static void put_range(const struct wire_key_row *k)
         }
         break;
     case WIRE_T_REAL:
+    case WIRE_T_BIAS:
         printf(", %s%g to %g", (k->flags & WIRE_KEY_ABOVE) != 0 ? "above " : "",
                k->rmin, k->rmax);
         if (has_default) {

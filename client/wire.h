@@ -195,7 +195,10 @@
  *                       regex: str}, fitting the whole; {type: "choice",
  *                       choice: list of str}. A keyword of JSON Schema that
  *                       is not supported is refused by its name
- *   logit_bias          map of token id (str) to float
+ *   logit_bias          map of token id (str, decimal) to float -100..100, at
+ *                       most max_logit_bias of them: added to the token's logit
+ *                       after the penalties, wherever a token is drawn. It
+ *                       forbids nothing for certain: see bad_words
  *   bad_words           list of at most max_bad_words str of 1..
  *                       max_bad_word_bytes bytes: none of them occurs in the
  *                       answer, reasoning included. Not together with
@@ -215,7 +218,12 @@
  *   max_reasoning_tokens  int 0..2^31-1; absent: no limit. After so many
  *                       </think> is drawn, and the answer follows (with
  *                       messages only)
- *   logprobs_mode       "raw" | "sampled"
+ *   logprobs_mode       "raw", or "sampled": the logprobs of the answer are of
+ *                       the distribution that its tokens were drawn from: after
+ *                       penalties, logit_bias, what a format or a limit
+ *                       forbids, temperature, top_k, top_p and min_p (at
+ *                       temperature 0 without these four). Alternatives are
+ *                       among what these left. prompt_logprobs stay raw
  *   prompt_logprobs     int 0..20: as score, with so many alternatives, for the
  *                       tokens of the prompt, in parts before the answer;
  *                       nothing of the prompt comes out of a cache then.
@@ -429,6 +437,7 @@
 #define WIRE_MAX_STOP_IDS 64
 #define WIRE_MAX_BAD_WORDS 16
 #define WIRE_MAX_BAD_WORD_BYTES 128
+#define WIRE_MAX_LOGIT_BIAS 1024
 #define WIRE_MAX_LOGPROBS 20
 #define WIRE_MAX_DRAFTS 3
 #define WIRE_MAX_SESSION 64
@@ -565,6 +574,12 @@ struct wire_str {
     size_t n;
 };
 
+/* What is added to the logit of a token. */
+struct wire_bias {
+    int32_t id;
+    float bias;
+};
+
 /* What is wrong with a frame, for the error event. */
 struct wire_error {
     int code;
@@ -625,6 +640,9 @@ struct wire_request {
     struct wire_str response_format; /* JSON text */
     struct wire_str bad_words[WIRE_MAX_BAD_WORDS];
     size_t n_bad_words;
+    struct wire_bias *logit_bias; /* ids all different */
+    size_t n_logit_bias;
+    struct wire_str logprobs_mode; /* "raw", "sampled" or absent */
     /* cancel: exactly one of them is not 0 */
     uint64_t target; /* own request id */
     uint64_t job;

@@ -72,6 +72,7 @@ static void put_numbers(struct wire_map *m, const struct wire_key_row *row)
         }
         break;
     case WIRE_T_REAL:
+    case WIRE_T_BIAS:
         wire_map_real(m, "min", row->rmin);
         wire_map_real(m, "max", row->rmax);
         if ((row->flags & WIRE_KEY_ABOVE) != 0) {

@@ -27,6 +27,7 @@ enum wire_type {
     WIRE_T_MAP,      /* map, likewise */
     WIRE_T_STR_LIST, /* array of struct wire_str; count: a size_t */
     WIRE_T_INT_LIST, /* int32_t pointer; count: a size_t */
+    WIRE_T_BIAS, /* map of str to float: struct wire_bias pointer; likewise */
     WIRE_N_TYPES
 };
 extern const char *const wire_type_name[WIRE_N_TYPES];

@@ -63,6 +63,7 @@ const char *const wire_type_name[WIRE_N_TYPES] = {
     [WIRE_T_MAP] = "map",
     [WIRE_T_STR_LIST] = "list of str",
     [WIRE_T_INT_LIST] = "list of int",
+    [WIRE_T_BIAS] = "map of str to float",
 };
 
 /* Rows of one kind, so that what differs stands out below. */
@@ -80,8 +81,6 @@ const char *const wire_type_name[WIRE_N_TYPES] = {
     .type = WIRE_T_NAME, .offset = FIELD(field_), .min_bytes = 1, \
     .max_bytes = (max_)
 #define UNSTORED_ROW(type_) .type = (type_), .flags = WIRE_KEY_UNSTORED
-#define LATER_ROW(type_) \
-    .type = (type_), .flags = WIRE_KEY_UNSTORED | WIRE_KEY_LATER
 
 const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
     /* op and id are read before the table is used. */
@@ -210,7 +209,10 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                                 .type = WIRE_T_MAP,
                                 .offset = FIELD(response_format),
                                 .doc = "what the answer must fit"},
-    [WIRE_K_LOGIT_BIAS] = {"logit_bias", OP(GENERATE), 0, LATER_ROW(WIRE_T_MAP),
+    [WIRE_K_LOGIT_BIAS] = {"logit_bias", OP(GENERATE), 0, .type = WIRE_T_BIAS,
+                           .offset = FIELD(logit_bias),
+                           .count = FIELD(n_logit_bias), .rmin = -100,
+                           .rmax = 100, .max_items = WIRE_MAX_LOGIT_BIAS,
                            .doc = "token id (as str) to what is added"},
     [WIRE_K_BAD_WORDS] = {"bad_words", OP(GENERATE), 0, .type = WIRE_T_STR_LIST,
                           .offset = FIELD(bad_words),
@@ -246,7 +248,9 @@ const struct wire_key_row wire_keys[WIRE_N_KEYS] = {
                                      .doc = "then reasoning is ended; absent: "
                                             "no limit"},
     [WIRE_K_LOGPROBS_MODE] = {"logprobs_mode", OP(GENERATE), 0,
-                              LATER_ROW(WIRE_T_STR), .values = "raw sampled",
+                              .type = WIRE_T_STR,
+                              .offset = FIELD(logprobs_mode),
+                              .values = "raw sampled",
                               .doc = "before or after sampling parameters"},
     [WIRE_K_PROMPT_LOGPROBS] = {"prompt_logprobs", OP(GENERATE), 0,
                                 INT_ROW(prompt_logprobs, 0, WIRE_MAX_LOGPROBS,
@@ -303,6 +307,7 @@ const struct wire_limit wire_limits[] = {
     {"max_stop_bytes", WIRE_MAX_STOP_BYTES, "bytes of a stop string"},
     {"max_bad_words", WIRE_MAX_BAD_WORDS, "texts that must not occur"},
     {"max_bad_word_bytes", WIRE_MAX_BAD_WORD_BYTES, "bytes of one"},
+    {"max_logit_bias", WIRE_MAX_LOGIT_BIAS, "tokens in logit_bias"},
     {"max_logprobs", WIRE_MAX_LOGPROBS, "alternatives a token"},
     {"max_drafts", WIRE_MAX_DRAFTS, "drafts a step"},
     {"max_session", WIRE_MAX_SESSION, "bytes of a session's name"},

@@ -115,22 +115,29 @@ static int take_int(struct wire_decode *d, const msgpack_object *o)
     return code;
 }
 
+static bool number(const msgpack_object *o, double *ret)
+{
+    switch (o->type) {
+    case MSGPACK_OBJECT_POSITIVE_INTEGER:
+        *ret = (double)o->via.u64;
+        return true;
+    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
+        *ret = (double)o->via.i64;
+        return true;
+    case MSGPACK_OBJECT_FLOAT32:
+    case MSGPACK_OBJECT_FLOAT64:
+        *ret = o->via.f64;
+        return true;
+    default:
+        return false;
+    }
+}
+
 static int take_real(struct wire_decode *d, const msgpack_object *o)
 {
     double v;
 
-    switch (o->type) {
-    case MSGPACK_OBJECT_POSITIVE_INTEGER:
-        v = (double)o->via.u64;
-        break;
-    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        v = (double)o->via.i64;
-        break;
-    case MSGPACK_OBJECT_FLOAT32:
-    case MSGPACK_OBJECT_FLOAT64:
-        v = o->via.f64;
-        break;
-    default:
+    if (!number(o, &v)) {
         return wire_wrong_type(d);
     }
     bool above = (d->row->flags & WIRE_KEY_ABOVE) != 0;
@@ -284,6 +291,76 @@ static int take_int_list(struct wire_decode *d, const msgpack_object *o)
     return code;
 }
 
+/* A token id as decimal text, written in one way only: so that different keys
+ * are different ids. */
+static bool is_id(const msgpack_object_str *s, int32_t *ret)
+{
+    int64_t v = 0;
+
+    if (s->size == 0 || s->size > 10 || (s->size > 1 && s->ptr[0] == '0')) {
+        return false;
+    }
+    for (uint32_t i = 0; i < s->size; i++) {
+        if (s->ptr[i] < '0' || s->ptr[i] > '9') {
+            return false;
+        }
+        v = 10 * v + (s->ptr[i] - '0');
+    }
+    *ret = (int32_t)v;
+    return v <= INT32_MAX;
+}
+
+static int take_one_bias(struct wire_decode *d, const msgpack_object_kv *kv,
+                         struct wire_bias *ret)
+{
+    double v;
+
+    if (!is_id(&kv->key.via.str, &ret->id)) {
+        int shown = kv->key.via.str.size < 40 ? (int)kv->key.via.str.size : 40;
+
+        return wire_refuse(d, "has the key \"%.*s\", which is no token id",
+                           shown, kv->key.via.str.ptr);
+    }
+    if (!number(&kv->val, &v)) {
+        return wire_wrong_type(d);
+    }
+    if (v < d->row->rmin || v > d->row->rmax) {
+        return wire_refuse(d, "of token %d must be from %g to %g", (int)ret->id,
+                           d->row->rmin, d->row->rmax);
+    }
+    ret->bias = (float)v;
+    return 0;
+}
+
+static int take_bias(struct wire_decode *d, const msgpack_object *o)
+{
+    struct wire_bias *list;
+    uint32_t n;
+    int code = 0;
+
+    if (o->type != MSGPACK_OBJECT_MAP) {
+        return wire_wrong_type(d);
+    }
+    n = o->via.map.size;
+    if (n > d->row->max_items) {
+        return wire_refuse(d, "must have at most %zu items", d->row->max_items);
+    }
+    list = malloc((n > 0 ? n : 1) * sizeof(*list));
+    if (list == NULL) {
+        return no_memory(d);
+    }
+    for (uint32_t i = 0; i < n && code == 0; i++) {
+        code = take_one_bias(d, &o->via.map.ptr[i], &list[i]);
+    }
+    if (code != 0) {
+        free(list);
+        return code;
+    }
+    *(struct wire_bias **)field(d) = list;
+    *(size_t *)count_field(d) = n;
+    return 0;
+}
+
 static bool json_type_ok(enum wire_type type, const msgpack_object *o)
 {
     if (type == WIRE_T_MAP) {
@@ -355,6 +432,8 @@ int wire_take_value(struct wire_decode *d, const msgpack_object *o)
         return take_str_list(d, o);
     case WIRE_T_INT_LIST:
         return take_int_list(d, o);
+    case WIRE_T_BIAS:
+        return take_bias(d, o);
     case WIRE_T_MAPS:
     case WIRE_T_CHOICE:
     case WIRE_T_MAP:
@@ -397,6 +476,8 @@ void wire_request_destroy(struct wire_request *r)
         }
         if (row->type == WIRE_T_INT_LIST) {
             free(*(int32_t **)field(&d));
+        } else if (row->type == WIRE_T_BIAS) {
+            free(*(struct wire_bias **)field(&d));
         } else if (row->type == WIRE_T_STR_LIST) {
             for (size_t k = 0; k < *(size_t *)count_field(&d); k++) {
                 free((void *)((struct wire_str *)field(&d))[k].p);

@@ -293,13 +293,17 @@ struct kern_sample_row {
     int32_t pen_n;    /* entries, ids all different */
     int32_t mask;     /* line of masks, -1: none */
     int32_t given;    /* >= 0: draws nothing, scores this id; -1: draws */
-    int32_t pad;
+    int32_t of_drawn; /* 1: logprobs are those of the distribution that was
+                       * drawn from, not the raw ones; 0 */
 };
 
-/* A token of the history: what penalties need. */
+/* A token whose logit is changed: one of the history, for the penalties, or one
+ * with a bias, or both. */
 struct kern_penalty {
     int32_t id;
-    int32_t count; /* times drawn so far; 0: in the prompt only */
+    int32_t count; /* times drawn so far; 0: in the prompt only; -1: not in the
+                    * history, no penalty applies */
+    float bias;    /* added after the penalties; 0: none. Finite */
 };
 
 /* id of a row that could not be drawn. */
@@ -308,7 +312,7 @@ struct kern_penalty {
 
 struct kern_sample_out {
     int32_t id;    /* drawn or given; negative: KERN_DRAW_* */
-    float logprob; /* raw log-softmax of id */
+    float logprob; /* log-softmax of id, see of_drawn */
     int32_t n_top;
     int32_t pad;
     int32_t top_id[KERN_MAX_TOP]; /* descending logprob, ties lowest id */
@@ -316,7 +320,8 @@ struct kern_sample_out {
 };
 
 /* Draws one token a row as kernels/sample.h specifies, to the bit: penalties,
- * mask, temperature, top-k, top-p, min-p, then Gumbel-max with counter noise.
+ * bias, mask, temperature, top-k, top-p, min-p, then Gumbel-max with counter
+ * noise.
  */
 struct kern_sample_args {
     struct kern_rows rows;

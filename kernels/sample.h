@@ -14,9 +14,11 @@
  * Row parameters: struct kern_sample_row. Let l[i] be the raw logits, i < V.
  *
  *  0. Any l[i] NaN or infinite: id = KERN_DRAW_NONFINITE, nothing else.
- *  1. Penalties, for ids in the row's list (struct kern_penalty):
+ *  1. Penalties and bias, for ids in the row's list (struct kern_penalty); the
+ *     penalties only where count >= 0:
  *         repetition != 1:  l = l > 0 ? l / repetition : l * repetition
  *         l = fma(-frequency, count, l);   count > 0:  l = l - presence
+ *         l = l + bias;   bias != 0
  *     Repetition counts prompt and output, the other two the output alone.
  *  2. Mask: ids whose bit is clear are out of everything below. None left: id =
  *     KERN_DRAW_MASKED.
@@ -42,6 +44,11 @@
  *                      - max l))
  * Alternatives come in the order (l descending, id ascending). A `given` id is
  * only scored: steps 1 to 7 are skipped.
+ *
+ * With of_drawn, and an id that was drawn, logprobs are of what it was drawn
+ * from: the same formula over z instead of l, sum and alternatives over what
+ * steps 2 to 6 kept (greedy: what step 2 left, z = clamp(l)). beta has no part
+ * in them. Alternatives are fewer where fewer ids were kept.
  *
  * The noise. Philox4x32-10 (Salmon et al. 2011) with key = seed (low word
  * first) and counter = (id / 4, pos, 0, SAMPLE_DOMAIN); the word of id is
@@ -196,17 +203,20 @@ SAMPLE_FN float sample_clamp(float z)
 }
 
 /* Step 1 of the order above, for one listed id. */
-SAMPLE_FN float sample_penalise(float l, int32_t count, float repetition,
-                                float presence, float frequency)
+SAMPLE_FN float sample_penalise(float l, int32_t count, float bias,
+                                float repetition, float presence,
+                                float frequency)
 {
-    if (repetition != 1.0f) {
-        l = l > 0.0f ? l / repetition : l * repetition;
+    if (count >= 0) {
+        if (repetition != 1.0f) {
+            l = l > 0.0f ? l / repetition : l * repetition;
+        }
+        l = fmaf(-frequency, (float)count, l);
+        if (count > 0) {
+            l = l - presence;
+        }
     }
-    l = fmaf(-frequency, (float)count, l);
-    if (count > 0) {
-        l = l - presence;
-    }
-    return l;
+    return bias != 0.0f ? l + bias : l;
 }
 
 #endif

@@ -127,12 +127,22 @@ int model_verify_files(struct model *m, char *why, size_t n);
 
 /* ---- sequences: the model's own state of one token timeline ---- */
 
+/* Added to the logit of id, after the penalties. */
+struct model_bias {
+    int32_t id;
+    float bias; /* finite */
+};
+
 struct model_sampling {
     float temperature; /* 0 = greedy */
     float top_p, min_p;
     int top_k;
     float repetition, presence, frequency;
     uint64_t seed;
+    const struct model_bias *bias; /* ids all different; copied */
+    int n_bias;
+    bool of_drawn;  /* logprobs of drawn tokens are those of the distribution
+                     * that they were drawn from */
     int n_top;      /* alternatives in logprobs, -1 = no logprobs at all */
     int max_drafts; /* 0..MODEL_MAX_DRAFTS, -1 = the engine's choice */
 };
@@ -209,7 +219,7 @@ struct model_plan {
 
 struct model_token {
     int32_t id;
-    float logprob; /* raw log-softmax; NAN when not asked */
+    float logprob; /* log-softmax, raw but for of_drawn; NAN: not asked */
     int n_top;
     int32_t top_id[MODEL_MAX_TOP];
     float top_logprob[MODEL_MAX_TOP];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * Sampling parameters and token history of one sequence. Owns the history's
- * memory. Engine thread.
+ * Sampling parameters, biases and token history of one sequence. Owns the
+ * history's memory. Engine thread.
  *
  * What matters: a row's parameters depend on its own sequence and on the tokens
  * before it, accepted or still drafts, and on nothing else: that is what makes
@@ -21,12 +21,9 @@ static bool penalised(const struct model_sampling *p)
     return p->repetition != 1.0f || p->presence != 0.0f || p->frequency != 0.0f;
 }
 
-/* Counts id: by of 0 only notes that it occurs. */
-static int note(struct sampling *s, int32_t id, int by)
+/* The entry of id, made with a count of -1 where there is none. */
+static int entry(struct sampling *s, int32_t id, struct kern_penalty **ret)
 {
-    if (s->where == NULL || id < 0 || id >= s->vocab) {
-        return 0;
-    }
     if (s->where[id] < 0) {
         if (s->n_pen == s->cap_pen) {
             int cap = s->cap_pen > 0 ? 2 * s->cap_pen : 256;
@@ -40,22 +37,58 @@ static int note(struct sampling *s, int32_t id, int by)
             s->cap_pen = cap;
         }
         s->where[id] = s->n_pen;
-        s->pen[s->n_pen].id = id;
-        s->pen[s->n_pen++].count = 0;
+        s->pen[s->n_pen++] = (struct kern_penalty){.id = id, .count = -1};
     }
-    s->pen[s->where[id]].count += by;
+    *ret = &s->pen[s->where[id]];
     return 0;
+}
+
+/* e occurs: by of 0 in the prompt only. */
+static void count(struct kern_penalty *e, int by)
+{
+    e->count = (e->count < 0 ? 0 : e->count) + by;
+}
+
+static int note(struct sampling *s, int32_t id, int by)
+{
+    struct kern_penalty *e;
+    int r;
+
+    if (!s->counts || id < 0 || id >= s->vocab) {
+        return 0;
+    }
+    r = entry(s, id, &e);
+    if (r == 0) {
+        count(e, by);
+    }
+    return r;
+}
+
+static int add_biases(struct sampling *s, const struct model_sampling *p)
+{
+    struct kern_penalty *e;
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < p->n_bias; i++) {
+        r = entry(s, p->bias[i].id, &e);
+        if (r == 0) {
+            e->bias = p->bias[i].bias;
+        }
+    }
+    return r;
 }
 
 int sampling_init(struct sampling *s, const struct model_sampling *p, int vocab,
                   const int32_t *history, int n_history, int n_drawn)
 {
-    int r = 0;
+    int r;
 
     memset(s, 0, sizeof(*s));
     s->p = *p;
+    s->p.bias = NULL; /* the caller's */
     s->vocab = vocab;
-    if (!penalised(p)) {
+    s->counts = penalised(p);
+    if (!s->counts && p->n_bias == 0) {
         return 0;
     }
     s->where = malloc((size_t)vocab * sizeof(*s->where));
@@ -63,6 +96,7 @@ int sampling_init(struct sampling *s, const struct model_sampling *p, int vocab,
         return -ENOMEM;
     }
     memset(s->where, 0xff, (size_t)vocab * sizeof(*s->where));
+    r = add_biases(s, p);
     for (int i = 0; r == 0 && i < n_history; i++) {
         r = note(s, history[i], i >= n_history - n_drawn ? 1 : 0);
     }
@@ -99,6 +133,7 @@ struct kern_sample_row sampling_row(const struct sampling *s)
         .frequency = s->p.frequency,
         .mask = -1,
         .given = -1,
+        .of_drawn = s->p.of_drawn,
     };
 
     return r;
@@ -114,7 +149,7 @@ struct kern_sample_row sampling_draft_row(const struct sampling *s)
 
 int sampling_max_penalties(const struct sampling *s, int n)
 {
-    return s->where == NULL ? 0 : s->n_pen + n;
+    return s->n_pen + (s->counts ? n : 0);
 }
 
 int sampling_penalties(const struct sampling *s, const int32_t *extra, int n,
@@ -122,13 +157,10 @@ int sampling_penalties(const struct sampling *s, const int32_t *extra, int n,
 {
     int n_ret = s->n_pen;
 
-    if (s->where == NULL) {
-        return 0;
-    }
     if (s->n_pen > 0) {
         memcpy(ret, s->pen, (size_t)s->n_pen * sizeof(*ret));
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; s->counts && i < n; i++) {
         int at = s->where[extra[i]];
 
         /* not in the history: perhaps among the extra ones before */
@@ -137,10 +169,9 @@ int sampling_penalties(const struct sampling *s, const int32_t *extra, int n,
         }
         if (at < 0) {
             at = n_ret++;
-            ret[at].id = extra[i];
-            ret[at].count = 0;
+            ret[at] = (struct kern_penalty){.id = extra[i], .count = -1};
         }
-        ret[at].count++;
+        count(&ret[at], 1);
     }
     return n_ret;
 }

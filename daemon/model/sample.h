@@ -4,10 +4,12 @@
 #define STEPD_DAEMON_MODEL_SAMPLE_H
 
 /*
- * How one sequence wants its tokens drawn: the parameters, and the history that
- * penalties look at. The drawing itself is kern_sample.
+ * How one sequence wants its tokens drawn: the parameters, and the tokens whose
+ * logits are changed: those of the history, while a penalty is on, and those
+ * with a bias. The drawing itself is kern_sample.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/model/model.h"
@@ -16,11 +18,12 @@
 struct sampling {
     struct model_sampling p;
     int vocab;
-    /* Different tokens of the history, and where an id stands among them (-1:
-     * nowhere). All NULL while no penalty is on. */
+    /* Those with a bias, then different tokens of the history, and where an id
+     * stands among them (-1: nowhere). All NULL while nothing is changed. */
     struct kern_penalty *pen;
     int32_t *where;
     int n_pen, cap_pen;
+    bool counts; /* a penalty is on: the history is kept */
 };
 
 /* -ENOMEM. n_drawn of the last tokens of history count as drawn, the others as
@@ -37,7 +40,7 @@ struct kern_sample_row sampling_row(const struct sampling *s);
 struct kern_sample_row sampling_draft_row(const struct sampling *s);
 /* Entries that the list may have with n more tokens drawn. */
 int sampling_max_penalties(const struct sampling *s, int n);
-/* The history as if extra had been drawn too; returns the entries written. */
+/* The list as if extra had been drawn too; returns the entries written. */
 int sampling_penalties(const struct sampling *s, const int32_t *extra, int n,
                        struct kern_penalty *ret);
 

@@ -129,6 +129,23 @@ static void copy_name(char *to, size_t n_to, const struct wire_str *from)
     to[from->n] = '\0';
 }
 
+static int copy_bias(struct job *j, const struct wire_request *r)
+{
+    if (r->n_logit_bias == 0) {
+        return 0;
+    }
+    j->bias = malloc(r->n_logit_bias * sizeof(j->bias[0]));
+    if (j->bias == NULL) {
+        return 1;
+    }
+    for (size_t i = 0; i < r->n_logit_bias; i++) {
+        j->bias[i].id = r->logit_bias[i].id;
+        j->bias[i].bias = r->logit_bias[i].bias;
+    }
+    j->n_bias = (int)r->n_logit_bias;
+    return 0;
+}
+
 static int copy_texts(struct job *j, const struct wire_request *r)
 {
     int bad = copy(&j->messages, &r->messages) | copy(&j->tools, &r->tools) |
@@ -161,7 +178,7 @@ static int copy_texts(struct job *j, const struct wire_request *r)
         }
         bad |= j->stop_ids == NULL;
     }
-    return bad;
+    return bad | copy_bias(j, r);
 }
 
 static void copy_numbers(struct job *j, const struct wire_request *r)
@@ -189,6 +206,8 @@ static void copy_numbers(struct job *j, const struct wire_request *r)
     j->want_bytes = r->want_bytes;
     j->logprobs = (int)r->logprobs;
     j->prompt_logprobs = (int)r->prompt_logprobs;
+    j->logprobs_sampled = r->logprobs_mode.p != NULL &&
+                          strcmp(r->logprobs_mode.p, "sampled") == 0;
     j->drafts = (int)r->drafts;
     j->priority = (int)r->priority;
     j->timeout_ms = r->timeout_ms;

@@ -98,6 +98,14 @@ static struct event *check(const struct job *j, const struct admit_conf *c)
                                c->vocab - 1);
         }
     }
+    for (int i = 0; i < j->n_bias; i++) {
+        if (j->bias[i].id < 0 || j->bias[i].id >= c->vocab) {
+            return refused_key(j, "bad_request", "logit_bias",
+                               "logit_bias has token %d: the model knows 0 to "
+                               "%d",
+                               (int)j->bias[i].id, c->vocab - 1);
+        }
+    }
     if (j->max_reasoning >= 0 && c->think_end < 0) {
         return refused_key(j, "unsupported", "max_reasoning_tokens",
                            "the tokenizer has no token </think> to end "

@@ -163,6 +163,9 @@ static int seat(struct core *c, struct task *t)
         .presence = j->presence,
         .frequency = j->frequency,
         .seed = j->seed,
+        .bias = j->bias,
+        .n_bias = j->n_bias,
+        .of_drawn = j->logprobs_sampled,
         .n_top = score_n_top(j),
         .max_drafts = core_draft_depth(c, j),
     };

@@ -70,6 +70,12 @@ static void salt(const struct job *j, uint64_t ret[2])
         }
         h = mix(h, (uint64_t)j->top_k);
         h = mix(h, (uint64_t)(j->max_reasoning + 1));
+        for (int k = 0; k < j->n_bias; k++) {
+            uint32_t b;
+
+            memcpy(&b, &j->bias[k].bias, sizeof(b));
+            h = mix(h, (uint64_t)j->bias[k].id << 32 | b);
+        }
         for (int k = 0; k < j->n_ids; k++) {
             h = mix(h, (uint64_t)j->ids[k]);
         }

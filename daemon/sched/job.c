@@ -54,6 +54,7 @@ void job_destroy(struct job *j)
     compiled_destroy(j->grammar);
     free(j->ids);
     free(j->stop_ids);
+    free(j->bias);
     for (int i = 0; i < j->n_stops; i++) {
         free(j->stop[i].p);
     }
@@ -63,7 +64,8 @@ void job_destroy(struct job *j)
 size_t job_bytes(const struct job *j)
 {
     size_t n = j->messages.n + j->tools.n + j->tool_choice.n + j->prompt.n +
-               j->response_format.n + (size_t)j->n_ids * sizeof(j->ids[0]);
+               j->response_format.n + (size_t)j->n_ids * sizeof(j->ids[0]) +
+               (size_t)j->n_bias * sizeof(j->bias[0]);
 
     for (int i = 0; i < j->n_stops; i++) {
         n += j->stop[i].n;

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/model/model.h"
+
 #define JOB_MAX_STOPS 16
 #define JOB_MAX_BAD_WORDS 16
 #define JOB_MAX_TENANT 64
@@ -93,9 +95,12 @@ struct job {
     int top_k;
     uint64_t seed;
     bool seed_given;
-    int max_tokens;                  /* 0 = what fits, which is also the most */
-    int logprobs;                    /* -1 none, 0..20 alternatives */
-    int prompt_logprobs;             /* likewise, of the prompt's tokens */
+    int max_tokens;          /* 0 = what fits, which is also the most */
+    int logprobs;            /* -1 none, 0..20 alternatives */
+    int prompt_logprobs;     /* likewise, of the prompt's tokens */
+    bool logprobs_sampled;   /* of what was drawn from, not raw */
+    struct model_bias *bias; /* ids all different */
+    int n_bias;
     int drafts;                      /* 0..3, -1 = the engine's choice */
     int priority;                    /* -10..10 */
     uint64_t timeout_ms;             /* 0 none */

@@ -259,8 +259,8 @@ static bool make_z(struct row *r, const struct kern_penalty *pen,
     for (int i = 0; i < p->pen_n; i++) {
         const struct kern_penalty *e = &pen[p->pen_off + i];
 
-        r->z[e->id] = sample_penalise(r->z[e->id], e->count, p->repetition,
-                                      p->presence, p->frequency);
+        r->z[e->id] = sample_penalise(r->z[e->id], e->count, e->bias,
+                                      p->repetition, p->presence, p->frequency);
     }
     scale_z(r->z, r->vocab, greedy ? 1.0f : p->temperature);
     for (int i = 0; mask != NULL && i < r->vocab; i++) {
@@ -454,17 +454,23 @@ struct best {
     int32_t id;
 };
 
+/* Whether steps 4 to 6 keep it. */
+static bool stays(const struct row *r, int32_t id)
+{
+    if (!is_kept(r, id)) {
+        return false;
+    }
+    return !(r->p->min_p > 0.0f) || id == r->id_max ||
+           (double)sample_weight(r->z[id] - r->z_max) >=
+               (double)r->p->min_p * SAMPLE_ONE;
+}
+
 static void try_id(const struct row *r, int32_t id, struct best *best)
 {
     const struct kern_sample_row *p = r->p;
     float score;
 
-    if (!is_kept(r, id)) {
-        return;
-    }
-    if (p->min_p > 0.0f && id != r->id_max &&
-        (double)sample_weight(r->z[id] - r->z_max) <
-            (double)p->min_p * SAMPLE_ONE) {
+    if (!stays(r, id)) {
         return;
     }
     score = fmaf(r->z[id], p->beta, sample_noise(p->seed, r->pos, id));
@@ -545,38 +551,53 @@ static void add_top(struct kern_sample_out *ret, int n, float l, int32_t id)
     ret->top_id[at] = id;
 }
 
-/* The n first of the raw logits in their order, to ret's lists. */
-static void top_logits(const struct row *r, int n, struct kern_sample_out *ret)
+/* The n first of x in their order, to ret's lists; -INFINITY is none. */
+static void top_logits(const float *x, int vocab, int n,
+                       struct kern_sample_out *ret)
 {
     int32_t i = 0;
 
-    for (; i < r->vocab && ret->n_top < n; i++) {
-        add_top(ret, n, r->l[i], i);
+    for (; i < vocab && ret->n_top < n; i++) {
+        add_top(ret, n, x[i], i);
     }
-    for (; n > 0 && i + VF_N <= r->vocab; i += VF_N) {
+    for (; n > 0 && i + VF_N <= vocab; i += VF_N) {
         unsigned bits =
-            vf_ge_bits(vf_load(r->l + i), vf_set(ret->top_logprob[n - 1]));
+            vf_ge_bits(vf_load(x + i), vf_set(ret->top_logprob[n - 1]));
 
         for (; bits != 0; bits &= bits - 1) {
             int32_t id = i + __builtin_ctz(bits);
 
-            add_top(ret, n, r->l[id], id);
+            add_top(ret, n, x[id], id);
         }
     }
-    for (; n > 0 && i < r->vocab; i++) {
-        add_top(ret, n, r->l[i], i);
+    for (; n > 0 && i < vocab; i++) {
+        add_top(ret, n, x[i], i);
+    }
+    while (ret->n_top > 0 && ret->top_logprob[ret->n_top - 1] == -INFINITY) {
+        ret->n_top--;
     }
 }
 
-static void logprobs(const struct row *r, float max,
+/* Of the logits x, whose largest is max. */
+static void logprobs(const struct row *r, const float *x, float max,
                      struct kern_sample_out *ret)
 {
-    float log_total = sample_log_total(total_weight(r->l, r->vocab, max));
+    float log_total = sample_log_total(total_weight(x, r->vocab, max));
 
-    ret->logprob = (r->l[ret->id] - max) - log_total;
-    top_logits(r, r->p->n_top, ret);
+    ret->logprob = (x[ret->id] - max) - log_total;
+    top_logits(x, r->vocab, r->p->n_top, ret);
     for (int i = 0; i < ret->n_top; i++) {
         ret->top_logprob[i] = (ret->top_logprob[i] - max) - log_total;
+    }
+}
+
+/* Takes what steps 4 to 6 drop out of z, as the mask has done with its own. */
+static void drop_rest(struct row *r)
+{
+    for (int32_t i = 0; i < r->vocab; i++) {
+        if (!stays(r, i)) {
+            r->z[i] = -INFINITY;
+        }
     }
 }
 
@@ -587,11 +608,16 @@ struct sample {
     const struct kern_sample_args *a;
 };
 
+static bool is_greedy(const struct kern_sample_row *p)
+{
+    return p->temperature < SAMPLE_MIN_TEMPERATURE || p->beta == 0.0f;
+}
+
 static int32_t draw_row(const struct sample *s, struct row *r)
 {
     const struct kern_sample_row *p = r->p;
     const uint32_t *mask = cpu_at(s->a->masks);
-    bool greedy = p->temperature < SAMPLE_MIN_TEMPERATURE || p->beta == 0.0f;
+    bool greedy = is_greedy(p);
 
     if (p->given >= 0) {
         return p->given;
@@ -634,8 +660,16 @@ static void sample_item(void *arg, int i_item, int i_thread)
     out->n_top = 0;
     out->pad = 0;
     out->id = finite ? draw_row(s, &r) : KERN_DRAW_NONFINITE;
-    if (r.p->n_top >= 0 && out->id >= 0) {
-        logprobs(&r, max, out);
+    if (r.p->n_top < 0 || out->id < 0) {
+        return;
+    }
+    if (r.p->of_drawn != 0 && r.p->given < 0) {
+        if (!is_greedy(r.p)) {
+            drop_rest(&r);
+        }
+        logprobs(&r, r.z, r.z_max, out);
+    } else {
+        logprobs(&r, r.l, max, out);
     }
 }
 

@@ -118,8 +118,8 @@ static __device__ unsigned long long make_z(const sample_params &p, sample_share
         struct kern_penalty e = p.pen[row.pen_off + j];
 
         if (!masked_out(p, row, e.id)) {
-            float v =
-                sample_penalise(l[e.id], e.count, row.repetition, row.presence, row.frequency);
+            float v = sample_penalise(l[e.id], e.count, e.bias, row.repetition, row.presence,
+                                      row.frequency);
 
             z[e.id] = sample_clamp(greedy ? v : v / row.temperature);
         }
@@ -291,9 +291,9 @@ static __device__ void truncate(const sample_params &p, sample_shared &s,
     *ret_id = s.cut_id;
 }
 
-/* Step 7. */
+/* Step 7. With of_drawn, z of what was not kept becomes -INFINITY: each thread's own ids. */
 static __device__ int draw(const sample_params &p, sample_shared &s,
-                           const struct kern_sample_row &row, int pos, const float *z,
+                           const struct kern_sample_row &row, int pos, float *z,
                            unsigned long long first)
 {
     float max_z = order_value((unsigned)(first >> 32));
@@ -320,7 +320,11 @@ static __device__ int draw(const sample_params &p, sample_shared &s,
                 if (in && least >= 0.0) {
                     in = (double)sample_weight(z[i] - max_z) >= least;
                 }
-                keep |= (unsigned)(in || i == first_id) << j;
+                in = in || i == first_id;
+                keep |= (unsigned)in << j;
+                if (!in && row.of_drawn != 0) {
+                    z[i] = -INFINITY;
+                }
             }
         }
         if (keep == 0) {
@@ -341,6 +345,7 @@ static __device__ int draw(const sample_params &p, sample_shared &s,
     return (int)~(unsigned)block_max(s, best);
 }
 
+/* Of the logits l; -INFINITY is none. first: the first of them in their order. */
 static __device__ void logprobs(const sample_params &p, sample_shared &s, int n_top, const float *l,
                                 unsigned long long first, struct kern_sample_out *out)
 {
@@ -365,6 +370,12 @@ static __device__ void logprobs(const sample_params &p, sample_shared &s, int n_
             best = v < after && v > best ? v : best;
         }
         after = block_max(s, best);
+        if (!(order_value((unsigned)(after >> 32)) > -INFINITY)) {
+            if (threadIdx.x == 0) {
+                out->n_top = j;
+            }
+            return;
+        }
         if (threadIdx.x == 0) {
             int id = (int)~(unsigned)after;
 
@@ -379,6 +390,7 @@ static __global__ void __launch_bounds__(THREADS) sample(const sample_params p)
     STEP_SHARED(sample_shared, s, 1);
     int r = (int)blockIdx.x, id;
     const float *l = p.logits + (size_t)r * (size_t)p.stride;
+    const float *of = l; /* what logprobs are of */
     float *z = p.z + (size_t)r * (size_t)p.vocab;
     unsigned long long first = 0, bad = 0;
 
@@ -400,6 +412,10 @@ static __global__ void __launch_bounds__(THREADS) sample(const sample_params p)
         bool greedy = row.temperature < SAMPLE_MIN_TEMPERATURE || row.beta == 0.0f;
         unsigned long long best = make_z(p, s[0], row, l, z, greedy);
 
+        if (row.of_drawn != 0) {
+            of = z;
+            first = best;
+        }
         id = best == 0 ? KERN_DRAW_MASKED
              : greedy  ? (int)~(unsigned)best
                        : draw(p, s[0], row, p.pos[r], z, best);
@@ -411,7 +427,7 @@ static __global__ void __launch_bounds__(THREADS) sample(const sample_params p)
         p.out[r].pad = 0;
     }
     if (row.n_top >= 0 && id >= 0) {
-        logprobs(p, s[0], row.n_top, l, first, &p.out[r]);
+        logprobs(p, s[0], row.n_top, of, first, &p.out[r]);
     }
 }
 

@@ -45,8 +45,8 @@ static int candidates(const struct kern_sample_args *a,
     for (int i = 0; i < p->pen_n; i++) {
         const struct kern_penalty *e = &pen[p->pen_off + i];
 
-        c[e->id].z = sample_penalise(c[e->id].z, e->count, p->repetition,
-                                     p->presence, p->frequency);
+        c[e->id].z = sample_penalise(c[e->id].z, e->count, e->bias,
+                                     p->repetition, p->presence, p->frequency);
     }
     if (mask != NULL && p->mask >= 0) {
         mask += (size_t)p->mask * (((size_t)a->vocab + 31) / 32);
@@ -96,15 +96,17 @@ static int truncate(const struct kern_sample_row *p, int vocab, struct cand *c,
     return kept;
 }
 
+/* Leaves in c, in order, what it was drawn from, and how many in *ret_n. */
 static int32_t draw(const struct kern_sample_args *a,
                     const struct kern_sample_row *p, int32_t pos,
-                    const float *l, struct cand *c)
+                    const float *l, struct cand *c, int *ret_n)
 {
     bool greedy = p->temperature < SAMPLE_MIN_TEMPERATURE || p->beta == 0.0f;
     int n = candidates(a, p, l, greedy, c);
     int32_t best = KERN_DRAW_MASKED;
     float best_score = 0;
 
+    *ret_n = n;
     if (n == 0) {
         return KERN_DRAW_MASKED;
     }
@@ -113,6 +115,7 @@ static int32_t draw(const struct kern_sample_args *a,
         return c[0].id;
     }
     n = truncate(p, a->vocab, c, n);
+    *ret_n = n;
     for (int i = 0; i < n; i++) {
         float score =
             fmaf(c[i].z, p->beta, sample_noise(p->seed, pos, c[i].id));
@@ -126,24 +129,34 @@ static int32_t draw(const struct kern_sample_args *a,
     return best;
 }
 
-static void logprobs(const struct kern_sample_args *a, int n_top,
-                     const float *l, struct cand *c,
+/* All raw logits in their order; returns their number. */
+static int all_logits(const float *l, int vocab, struct cand *c)
+{
+    for (int i = 0; i < vocab; i++) {
+        c[i].z = l[i];
+        c[i].id = i;
+    }
+    qsort(c, (size_t)vocab, sizeof(*c), order);
+    return vocab;
+}
+
+/* Of the n in c, which are in order. */
+static void logprobs(int n_top, const struct cand *c, int n,
                      struct kern_sample_out *ret)
 {
     uint64_t total = 0;
     float log_total;
 
-    for (int i = 0; i < a->vocab; i++) {
-        c[i].z = l[i];
-        c[i].id = i;
-    }
-    qsort(c, (size_t)a->vocab, sizeof(*c), order);
-    for (int i = 0; i < a->vocab; i++) {
+    for (int i = 0; i < n; i++) {
         total += sample_weight(c[i].z - c[0].z);
     }
     log_total = sample_log_total(total);
-    ret->logprob = (l[ret->id] - c[0].z) - log_total;
-    ret->n_top = n_top < a->vocab ? n_top : a->vocab;
+    for (int i = 0; i < n; i++) {
+        if (c[i].id == ret->id) {
+            ret->logprob = (c[i].z - c[0].z) - log_total;
+        }
+    }
+    ret->n_top = n_top < n ? n_top : n;
     for (int i = 0; i < ret->n_top; i++) {
         ret->top_id[i] = c[i].id;
         ret->top_logprob[i] = (c[i].z - c[0].z) - log_total;
@@ -167,6 +180,7 @@ int ref_sample(struct kern *k, const struct kern_sample_args *a)
             (const float *)ref_at(a->logits) + (size_t)r * (size_t)a->stride;
         const struct kern_sample_row *p = &params[r];
         bool finite = true;
+        int n_kept = 0;
 
         out[r].logprob = NAN;
         out[r].n_top = 0;
@@ -178,9 +192,13 @@ int ref_sample(struct kern *k, const struct kern_sample_args *a)
             out[r].id = KERN_DRAW_NONFINITE;
             continue;
         }
-        out[r].id = p->given >= 0 ? p->given : draw(a, p, pos[r], l, c);
+        out[r].id =
+            p->given >= 0 ? p->given : draw(a, p, pos[r], l, c, &n_kept);
         if (p->n_top >= 0 && out[r].id >= 0) {
-            logprobs(a, p->n_top, l, c, &out[r]);
+            if (p->of_drawn == 0 || p->given >= 0) {
+                n_kept = all_logits(l, a->vocab, c);
+            }
+            logprobs(p->n_top, c, n_kept, &out[r]);
         }
     }
     free(c);

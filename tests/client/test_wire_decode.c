@@ -502,6 +502,66 @@ static void test_hello_and_versions(void **state)
 }
 
 /* What the protocol names and this daemon has not got. */
+static void refused_bias(const char *bias)
+{
+    char json[256];
+
+    snprintf(json, sizeof(json),
+             "{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
+             "\"logit_bias\": %s}",
+             bias);
+    refused(json, WIRE_E_BAD_REQUEST, "logit_bias");
+}
+
+static void test_logit_bias(void **state)
+{
+    struct wire_request *r = NULL;
+    struct wire_error err;
+    char json[32 * (WIRE_MAX_LOGIT_BIAS + 8)];
+    size_t n;
+
+    (void)state;
+    assert_int_equal(decode_json("{\"op\": \"generate\", \"id\": 1, "
+                                 "\"prompt\": \"\", \"logit_bias\": "
+                                 "{\"0\": -100, \"2147483647\": 0.5}}",
+                                 &r, &err),
+                     0);
+    assert_int_equal(r->n_logit_bias, 2);
+    assert_int_equal(r->logit_bias[0].id, 0);
+    assert_true(r->logit_bias[0].bias == -100);
+    assert_int_equal(r->logit_bias[1].id, INT32_MAX);
+    assert_true(r->logit_bias[1].bias == 0.5F);
+    wire_request_destroy(r);
+    r = NULL;
+    refused_bias("[]");
+    refused_bias("{\"\": 1}");
+    refused_bias("{\"a\": 1}");
+    refused_bias("{\"-1\": 1}");
+    refused_bias("{\"07\": 1}");
+    refused_bias("{\"2147483648\": 1}");
+    refused_bias("{\"99999999999\": 1}");
+    refused_bias("{\"1\": \"1\"}");
+    refused_bias("{\"1\": 100.5}");
+    refused_bias("{\"1\": -101}");
+    for (int more = 0; more < 2; more++) {
+        n = (size_t)snprintf(json, sizeof(json),
+                             "{\"op\": \"generate\", \"id\": 1, "
+                             "\"prompt\": \"\", \"logit_bias\": {");
+        for (int i = 0; i < WIRE_MAX_LOGIT_BIAS + more; i++) {
+            n += (size_t)snprintf(json + n, sizeof(json) - n, "%s\"%d\": 1",
+                                  i > 0 ? ", " : "", i);
+        }
+        (void)snprintf(json + n, sizeof(json) - n, "}}");
+        if (more == 0) {
+            assert_int_equal(decode_json(json, &r, &err), 0);
+            assert_int_equal(r->n_logit_bias, WIRE_MAX_LOGIT_BIAS);
+            wire_request_destroy(r);
+        } else {
+            refused(json, WIRE_E_BAD_REQUEST, "logit_bias");
+        }
+    }
+}
+
 static void test_later_is_unsupported_and_named(void **state)
 {
     char json[256];
@@ -518,9 +578,6 @@ static void test_later_is_unsupported_and_named(void **state)
             assert_int_equal(err.id, 12);
         }
     }
-    refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
-            "\"logit_bias\": {}}",
-            WIRE_E_UNSUPPORTED, "logit_bias");
     /* A mistake is a mistake first. */
     refused("{\"op\": \"generate\", \"id\": 1, \"prompt\": \"\", "
             "\"ignore_eos\": 1}",
@@ -591,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_bin_inside_messages_is_refused),
         cmocka_unit_test(test_stop_limits),
         cmocka_unit_test(test_hello_and_versions),
+        cmocka_unit_test(test_logit_bias),
         cmocka_unit_test(test_later_is_unsupported_and_named),
         cmocka_unit_test(test_codes_are_words_both_ways),
         cmocka_unit_test(test_tables_are_whole),

@@ -442,7 +442,11 @@ static void test_describe_is_complete(void **state)
     assert_key(e, "stop", "max_bytes", "256");
     assert_key(e, "ids", "ops", "[\"detokenize\"]");
     assert_key(e, "session", "supported", "true");
-    assert_key(e, "logit_bias", "supported", "false");
+    assert_key(e, "logit_bias", "supported", "true");
+    assert_key(e, "logit_bias", "type", "\"map of str to float\"");
+    assert_key(e, "logit_bias", "min", "-100.0");
+    assert_key(e, "logit_bias", "max_items", "1024");
+    assert_key(e, "logprobs_mode", "values", "[\"raw\", \"sampled\"]");
     assert_key(e, "prompt", "supported", "true");
     assert_true(list_has(e, "keys", "name", "max_tokens", &i));
     char path[64];

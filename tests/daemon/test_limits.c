@@ -214,6 +214,141 @@ static void test_stop_ids(void **state)
     rig_finish(&r);
 }
 
+/* ---- bias, and logprobs of what was drawn from -------------------------- */
+
+static struct model_bias asked[2];
+
+static void with_bias(struct job *j)
+{
+    j->bias = malloc(sizeof(asked));
+    assert_non_null(j->bias);
+    memcpy(j->bias, asked, sizeof(asked));
+    j->n_bias = 2;
+    j->max_tokens = 30;
+}
+
+static void warm_with_bias(struct job *j)
+{
+    with_bias(j);
+    j->temperature = 1.2f;
+    j->presence = 0.5f;
+}
+
+static bool has_id(const struct answer *a, int32_t id)
+{
+    for (int i = 0; i < a->n_ids; i++) {
+        if (a->ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A bias keeps a token out and brings one in, greedy and not, the same with
+ * every number of drafts. */
+static void test_logit_bias(void **state)
+{
+    static struct rig r;
+    struct answer *a;
+
+    (void)state;
+    rig_init(&r);
+    rig_start(&r);
+    a = at_every_depth(&r, greedy);
+    asked[0] = (struct model_bias){a->ids[2], -100};
+    asked[1] = (struct model_bias){'~', -100};
+    a = at_every_depth(&r, with_bias);
+    assert_false(has_id(a, asked[0].id));
+    a = at_every_depth(&r, warm_with_bias);
+    assert_false(has_id(a, asked[0].id));
+    asked[1].bias = 100;
+    a = at_every_depth(&r, with_bias);
+    assert_int_equal(a->n_ids, 30);
+    for (int i = 0; i < a->n_ids; i++) {
+        assert_int_equal(a->ids[i], '~');
+    }
+    rig_finish(&r);
+}
+
+/* An id that the model has not is refused, and named. */
+static void test_logit_bias_of_no_token(void **state)
+{
+    static struct rig r;
+    static const int32_t bad[] = {-1, INT32_MAX};
+
+    (void)state;
+    rig_init(&r);
+    rig_start(&r);
+    for (int i = 0; i < 2; i++) {
+        struct job *j = call_job(&r);
+        char id[16];
+        struct answer *a;
+
+        asked[0] = (struct model_bias){5, 1};
+        asked[1] = (struct model_bias){bad[i], 1};
+        with_bias(j);
+        a = wait_over(&r, submit(&r, j));
+        assert_true(a->failed);
+        assert_string_equal(a->code, "bad_request");
+        snprintf(id, sizeof(id), "%d", (int)bad[i]);
+        assert_non_null(strstr(a->message, "logit_bias"));
+        assert_non_null(strstr(a->message, id));
+    }
+    rig_finish(&r);
+}
+
+static void raw_logprobs(struct job *j)
+{
+    j->max_tokens = 40;
+    j->logprobs = 4;
+}
+
+static void sampled_logprobs(struct job *j)
+{
+    raw_logprobs(j);
+    j->logprobs_sampled = true;
+}
+
+static void of_one_choice(struct job *j)
+{
+    sampled_logprobs(j);
+    j->temperature = 1;
+    j->top_k = 1;
+}
+
+static void warm_sampled(struct job *j)
+{
+    sampled_logprobs(j);
+    j->temperature = 1.3f;
+    j->top_p = 0.9f;
+    j->frequency = 0.3f;
+}
+
+/* Greedy without penalties the two are the same where nothing is forbidden;
+ * where one token is left its logprob is 0. Drafts change nothing. */
+static void test_logprobs_sampled(void **state)
+{
+    static struct rig r;
+    struct answer *raw, *a;
+
+    (void)state;
+    rig_init(&r);
+    rig_start(&r);
+    raw = at_every_depth(&r, raw_logprobs);
+    a = at_every_depth(&r, sampled_logprobs);
+    assert_same_answer(a, raw);
+    a = at_every_depth(&r, of_one_choice);
+    assert_int_equal(a->n_logprobs, raw->n_logprobs);
+    for (int i = 0; i < a->n_logprobs; i++) {
+        assert_int_equal(a->ids[i], raw->ids[i]);
+        assert_true(a->logprob[i] == 0 && raw->logprob[i] < 0);
+        assert_int_equal(a->top_id[i], a->ids[i]);
+    }
+    a = at_every_depth(&r, warm_sampled);
+    assert_true(a->n_logprobs > 0);
+    rig_finish(&r);
+}
+
 /* ---- the turn after ---------------------------------------------------- */
 
 /* The conversation goes on: the call comes back as the client has it, and its
@@ -278,6 +413,9 @@ int main(void)
         cmocka_unit_test(test_reasoning_budget),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_stop_ids),
+        cmocka_unit_test(test_logit_bias),
+        cmocka_unit_test(test_logit_bias_of_no_token),
+        cmocka_unit_test(test_logprobs_sampled),
         cmocka_unit_test(fr_65_a_call_comes_back_as_it_was_written),
     };
 

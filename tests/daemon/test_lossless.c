@@ -37,11 +37,14 @@ static struct mk *open_tiny(void)
 
 /* ---- 200 prompts --------------------------------------------------------- */
 
-/* Of each of 40 conversations five beginnings, 6 to 32 tokens long. */
+/* Of each of 40 conversations five beginnings, 6 to 32 tokens long. A third of
+ * them has a bias, half of them logprobs of what was drawn from. */
 static void start(struct mk *k, struct mk_req *r, int i, float temperature,
                   int depth)
 {
     const struct mk_case *c = &mk_cases(NULL)[i % MK_N_CASES];
+    static const struct model_bias bias[] = {
+        {'e', 0.75f}, {' ', -1.5f}, {300, 2}, {1000, -100}, {10, 0.5f}};
     struct model_sampling p = mk_greedy;
     int n = 6 + i / MK_N_CASES * 4 + i % 11;
 
@@ -52,6 +55,9 @@ static void start(struct mk *k, struct mk_req *r, int i, float temperature,
     p.top_k = i % 5 == 4 ? 30 : 0;
     p.repetition = i % 4 == 2 ? 1.05f : 1;
     p.frequency = i % 4 == 3 ? 0.1f : 0;
+    p.bias = bias;
+    p.n_bias = i % 3 == 0 ? 5 : 0;
+    p.of_drawn = i % 2 == 1;
     mk_start(k, r, &p, c->prompt, n < c->n_prompt ? n : c->n_prompt, NEW);
     r->eos = true;
 }

@@ -67,6 +67,14 @@ static struct job *request(struct rig *r, int i, int drafts)
     j->presence = i % 6 == 1 ? 0.5f : 0;
     j->frequency = i % 6 == 4 ? 0.5f : 0;
     j->logprobs = i % 6;
+    j->logprobs_sampled = i % 4 >= 2;
+    if (i % 3 == 1) {
+        j->n_bias = 2;
+        j->bias = calloc(2, sizeof(*j->bias));
+        assert_non_null(j->bias);
+        j->bias[0] = (struct model_bias){'e', 1.5f};
+        j->bias[1] = (struct model_bias){' ', -1};
+    }
     j->drafts = drafts;
     j->priority = i % 3 - 1;
     return j;

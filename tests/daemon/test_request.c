@@ -69,7 +69,8 @@ static void test_every_key_of_generate_arrives(void **state)
         "\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":"
         "18446744073709551615,\"max_tokens\":9,\"stop\":[\"ab\",\"c\"],"
         "\"logprobs\":3,\"want_ids\":true,\"drafts\":2,\"priority\":-3,"
-        "\"timeout_ms\":1500}");
+        "\"timeout_ms\":1500,\"logprobs_mode\":\"sampled\",\"logit_bias\":"
+        "{\"0\":-100,\"128895\":2.5}}");
 
     (void)state;
     assert_int_equal(j->kind, JOB_GENERATE);
@@ -97,6 +98,12 @@ static void test_every_key_of_generate_arrives(void **state)
     assert_int_equal(j->drafts, 2);
     assert_int_equal(j->priority, -3);
     assert_int_equal(j->timeout_ms, 1500);
+    assert_true(j->logprobs_sampled);
+    assert_int_equal(j->n_bias, 2);
+    assert_int_equal(j->bias[0].id, 0);
+    assert_true(j->bias[0].bias == -100);
+    assert_int_equal(j->bias[1].id, 128895);
+    assert_true(j->bias[1].bias == 2.5F);
     assert_string_equal(j->tenant, "");
     assert_string_equal(j->session, "");
     job_destroy(j);
@@ -123,6 +130,9 @@ static void test_absent_keys_are_the_defaults_of_the_design(void **state)
     assert_int_equal(j->drafts, -1);
     assert_int_equal(j->priority, 0);
     assert_int_equal(j->timeout_ms, 0);
+    assert_false(j->logprobs_sampled);
+    assert_int_equal(j->n_bias, 0);
+    assert_null(j->bias);
     job_destroy(j);
 }
 

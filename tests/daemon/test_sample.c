@@ -120,6 +120,69 @@ static void test_no_penalty_keeps_no_history(void **state)
     sampling_finish(&s);
 }
 
+static float bias_of(const struct kern_penalty *p, int n, int32_t id)
+{
+    for (int i = 0; i < n; i++) {
+        if (p[i].id == id) {
+            return p[i].bias;
+        }
+    }
+    return 0;
+}
+
+/* Without a penalty a bias alone is listed, and nothing counts. */
+static void test_biases_without_penalties(void **state)
+{
+    static const int32_t drafts[] = {7, 9};
+    static const struct model_bias bias[] = {{7, 2.5f}, {VOCAB - 1, -100}};
+    struct model_sampling m = {.repetition = 1, .bias = bias, .n_bias = 2};
+    struct sampling s;
+    struct kern_penalty p[4];
+
+    (void)state;
+    assert_int_equal(sampling_init(&s, &m, VOCAB, drafts, 2, 1), 0);
+    assert_int_equal(sampling_add(&s, 7), 0);
+    assert_int_equal(sampling_max_penalties(&s, 2), 2);
+    assert_int_equal(sampling_penalties(&s, drafts, 2, p), 2);
+    assert_int_equal(count_of(p, 2, 7), -1);
+    assert_int_equal(p[0].id, 7);
+    assert_int_equal(p[0].count, -1);
+    assert_true(bias_of(p, 2, 7) == 2.5f);
+    assert_true(bias_of(p, 2, VOCAB - 1) == -100);
+    sampling_finish(&s);
+}
+
+/* One entry an id, whether it comes by its bias, the history or a draft. */
+static void test_biases_and_history_share_entries(void **state)
+{
+    static const int32_t history[] = {5, 6};
+    static const int32_t drafts[] = {8, 9};
+    static const struct model_bias bias[] = {{5, 1}, {7, 2}, {8, 3}};
+    struct model_sampling m = penalised;
+    struct sampling s;
+    struct kern_penalty p[8];
+    int n;
+
+    (void)state;
+    m.bias = bias;
+    m.n_bias = 3;
+    assert_int_equal(sampling_init(&s, &m, VOCAB, history, 2, 0), 0);
+    n = sampling_penalties(&s, drafts, 2, p);
+    assert_int_equal(n, 5);
+    assert_int_equal(count_of(p, n, 5), 0);
+    assert_int_equal(count_of(p, n, 6), 0);
+    assert_int_equal(count_of(p, n, 7), -1);
+    assert_int_equal(count_of(p, n, 8), 1);
+    assert_int_equal(count_of(p, n, 9), 1);
+    assert_true(bias_of(p, n, 5) == 1 && bias_of(p, n, 6) == 0);
+    assert_true(bias_of(p, n, 7) == 2 && bias_of(p, n, 8) == 3);
+    assert_true(bias_of(p, n, 9) == 0);
+    n = sampling_penalties(&s, NULL, 0, p);
+    assert_int_equal(n, 4);
+    assert_int_equal(count_of(p, n, 8), -1);
+    sampling_finish(&s);
+}
+
 static void test_long_histories_grow(void **state)
 {
     struct sampling s;
@@ -144,6 +207,8 @@ int main(void)
         cmocka_unit_test(test_prompt_and_drawn_tokens_are_told_apart),
         cmocka_unit_test(test_earlier_drafts_count),
         cmocka_unit_test(test_no_penalty_keeps_no_history),
+        cmocka_unit_test(test_biases_without_penalties),
+        cmocka_unit_test(test_biases_and_history_share_entries),
         cmocka_unit_test(test_long_histories_grow),
     };
 

@@ -335,7 +335,7 @@ static void test_greedy_and_ties_take_the_lowest_id(void **state)
 static void test_penalties(void **state)
 {
     const float l[4] = {2, -2, 1.9f, 0};
-    const struct kern_penalty pen[] = {{3, 0}, {0, 2}, {1, 1}};
+    const struct kern_penalty pen[] = {{3, 0, 0}, {0, 2, 0}, {1, 1, 0}};
     struct kern_sample_row p = plain;
     struct kt *t = kt_open(&kt_ref);
     struct kern_sample_out out;
@@ -343,8 +343,11 @@ static void test_penalties(void **state)
         .n = 1, .vocab = 4, .logits = l, .params = &p, .pen = pen, .n_pen = 3};
 
     (void)state;
-    assert_true(sample_penalise(2, 2, 2, 0.5f, 0.25f) == 0);
-    assert_true(sample_penalise(-2, 0, 2, 0.5f, 0.25f) == -4);
+    assert_true(sample_penalise(2, 2, 0, 2, 0.5f, 0.25f) == 0);
+    assert_true(sample_penalise(-2, 0, 0, 2, 0.5f, 0.25f) == -4);
+    assert_true(sample_penalise(2, 2, 3, 2, 0.5f, 0.25f) == 3);
+    assert_true(sample_penalise(-2, 0, -1, 2, 0.5f, 0.25f) == -5);
+    assert_true(sample_penalise(2, -1, 3, 2, 0.5f, 0.25f) == 5);
     p.temperature = 0;
     p.pen_off = 1; /* the list of this row: ids 0 and 1 */
     p.pen_n = 2;
@@ -364,6 +367,37 @@ static void test_penalties(void **state)
     p.n_top = 1;
     run(t, &j, &out);
     assert_int_equal(out.top_id[0], 0);
+    kt_close(t);
+}
+
+/* Added after the penalties; ids outside of the history get no penalty with
+ * it; before mask and temperature. */
+static void test_bias(void **state)
+{
+    const float l[4] = {2, 1, 0, -1};
+    struct kern_penalty pen[] = {{3, -1, 3.5f}, {0, 1, 0.25f}, {1, -1, 0}};
+    const uint32_t not_3 = 0x7;
+    struct kern_sample_row p = plain;
+    struct kt *t = kt_open(&kt_ref);
+    struct kern_sample_out out;
+    struct job j = {
+        .n = 1, .vocab = 4, .logits = l, .params = &p, .pen = pen, .n_pen = 3};
+
+    (void)state;
+    p.temperature = 0;
+    p.pen_n = 3;
+    p.repetition = 100;
+    p.presence = p.frequency = 2;
+    run(t, &j, &out);
+    assert_int_equal(out.id, 3); /* 2.5 */
+    j.mask = &not_3;
+    j.n_mask_words = 1;
+    p.mask = 0;
+    run(t, &j, &out);
+    assert_int_equal(out.id, 1); /* 1, untouched; 0 has 0.02 - 4 + 0.25 */
+    pen[1].bias = 5.5f;
+    run(t, &j, &out);
+    assert_int_equal(out.id, 0); /* 1.52 */
     kt_close(t);
 }
 
@@ -446,6 +480,89 @@ static void test_logprobs_are_raw_and_sum_to_one(void **state)
     kt_close(t);
 }
 
+/* With of_drawn: of the kept ids alone, as exact() has them. */
+static void test_logprobs_of_what_was_drawn_from(void **state)
+{
+    static const struct {
+        float temperature, top_p, min_p;
+        int top_k;
+    } cases[] = {{1, 1, 0, 0},         {0.7f, 1, 0, 0}, {1, 1, 0, 5},
+                 {1, 0.6f, 0, 0},      {1, 1, 0.2f, 0}, {1, 1, 1, 0},
+                 {0.5f, 0.8f, 0.1f, 9}};
+    struct kt *t = kt_open(&kt_ref);
+    float l[V];
+
+    (void)state;
+    test_logits(l);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kern_sample_row p = plain;
+        struct kern_sample_out out;
+        double prob[V];
+        int n_kept = 0;
+
+        p.temperature = cases[i].temperature;
+        p.top_p = cases[i].top_p;
+        p.min_p = cases[i].min_p;
+        p.top_k = cases[i].top_k;
+        p.n_top = KERN_MAX_TOP;
+        p.of_drawn = 1;
+        exact(l, &p, prob);
+        for (int id = 0; id < V; id++) {
+            n_kept += prob[id] > 0;
+        }
+        out = run_one(t, l, V, &p, 3);
+        assert_int_equal(out.n_top,
+                         n_kept < KERN_MAX_TOP ? n_kept : KERN_MAX_TOP);
+        assert_true(fabs(exp((double)out.logprob) - prob[out.id]) < 1e-6);
+        for (int k = 0; k < out.n_top; k++) {
+            assert_true(fabs(exp((double)out.top_logprob[k]) -
+                             prob[out.top_id[k]]) < 1e-6);
+            assert_true(k == 0 || l[out.top_id[k]] < l[out.top_id[k - 1]]);
+        }
+        /* a given id is scored raw */
+        p.given = 2;
+        out = run_one(t, l, V, &p, 3);
+        p.of_drawn = 0;
+        assert_true(out.logprob == run_one(t, l, V, &p, 3).logprob);
+    }
+    kt_close(t);
+}
+
+/* Greedy: penalties, bias and mask count, truncation does not. */
+static void test_logprobs_of_a_greedy_draw(void **state)
+{
+    const float l[4] = {2, 1, 0, 3};
+    const struct kern_penalty pen[] = {{1, -1, 4}};
+    const uint32_t mask = 0x7;
+    struct kern_sample_row p = plain;
+    struct kt *t = kt_open(&kt_ref);
+    struct kern_sample_out out;
+    struct job j = {.n = 1,
+                    .vocab = 4,
+                    .logits = l,
+                    .params = &p,
+                    .pen = pen,
+                    .n_pen = 1,
+                    .mask = &mask,
+                    .n_mask_words = 1};
+
+    (void)state;
+    p.temperature = 0;
+    p.top_k = 1;
+    p.min_p = 1;
+    p.pen_n = 1;
+    p.mask = 0;
+    p.n_top = 4;
+    p.of_drawn = 1;
+    run(t, &j, &out); /* of 2, 5, 0 */
+    assert_int_equal(out.id, 1);
+    assert_int_equal(out.n_top, 3);
+    assert_int_equal(out.top_id[1], 0);
+    assert_int_equal(out.top_id[2], 2);
+    assert_true(fabs((double)out.logprob + log(1 + exp(-3) + exp(-5))) < 1e-6);
+    kt_close(t);
+}
+
 static void test_temperature_near_zero_and_huge_logits(void **state)
 {
     float l[4] = {3e38f, -3e38f, 1, 2e38f};
@@ -487,6 +604,7 @@ static void random_row(struct kern_sample_row *p, uint64_t *seed, int vocab)
         p->frequency = 0.1f;
     }
     p->pen_n = kt_random(seed) % 2 ? vocab / 3 : 0;
+    p->of_drawn = (int)(kt_random(seed) % 2);
     p->mask = (int)(kt_random(seed) % 3) - 1;
     p->given = kt_random(seed) % 8 == 0
                    ? (int)(kt_random(seed) % (uint64_t)vocab)
@@ -502,7 +620,7 @@ static void compare(const struct kt_backend *b, int vocab, uint64_t seed)
     uint32_t *mask = malloc((size_t)words * 2 * sizeof(*mask));
 
     assert_true(l != NULL && pen != NULL && mask != NULL);
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 60; round++) {
         struct kern_sample_row p;
         struct kern_sample_out want[2], got[2];
         struct job j = {.n = 2,
@@ -519,7 +637,10 @@ static void compare(const struct kt_backend *b, int vocab, uint64_t seed)
             /* coarse, so that ties are common */
             l[i] = rintf(40 * kt_uniform(&seed)) / (round % 2 ? 4 : 64);
             pen[i].id = (int32_t)((i * 5 + 3) % vocab);
-            pen[i].count = (int32_t)(kt_random(&seed) % 4);
+            pen[i].count = (int32_t)(kt_random(&seed) % 5) - 1;
+            pen[i].bias = kt_random(&seed) % 3 == 0
+                              ? rintf(8 * kt_uniform(&seed)) / 4
+                              : 0;
         }
         for (int i = 0; i < 2 * words; i++) {
             mask[i] = (uint32_t)kt_random(&seed);
@@ -573,9 +694,12 @@ int main(void)
         cmocka_unit_test(test_chi_square_sees_a_small_error),
         cmocka_unit_test(test_greedy_and_ties_take_the_lowest_id),
         cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_bias),
         cmocka_unit_test(test_mask),
         cmocka_unit_test(test_nonfinite_rows_are_named),
         cmocka_unit_test(test_logprobs_are_raw_and_sum_to_one),
+        cmocka_unit_test(test_logprobs_of_what_was_drawn_from),
+        cmocka_unit_test(test_logprobs_of_a_greedy_draw),
         cmocka_unit_test(test_temperature_near_zero_and_huge_logits),
         cmocka_unit_test(test_backends_agree_to_the_bit),
     };
