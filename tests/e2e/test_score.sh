@@ -13,6 +13,7 @@ requires_msgpack
 for chunk in 0 7; do
     start_stepd --set "prefill_chunk=$chunk"
     py "$sock" <<'END'
+import math
 import sys
 from client import Client, assert_error
 
@@ -73,6 +74,29 @@ assert_error(c.last("score", prompt=""), "bad_request")
 chat, _, _, done = collect("generate", messages=[
     {"role": "user", "content": "hi"}], prompt_logprobs=0, max_tokens=4)
 assert len(chat) == done["usage"]["prompt_tokens"] - 1, done
+
+# What was drawn from, in the place of what the model said.
+ASK = {"prompt": PROMPT, "max_tokens": 24, "ignore_eos": True, "seed": 3,
+       "logprobs": 20}
+for keys in ({"temperature": 0.8, "top_k": 6}, {"temperature": 1,
+             "top_p": 0.7, "logit_bias": {"101": 3, "116": -100}}):
+    raw = collect("generate", **ASK, **keys, drafts=0)[1]
+    sampled = [collect("generate", **ASK, **keys, drafts=d,
+                       logprobs_mode="sampled")[1] for d in (0, 1, 3)]
+    assert sampled[0] == sampled[1] == sampled[2], keys
+    assert [t["id"] for t in raw] == [t["id"] for t in sampled[0]]
+    assert raw != sampled[0]
+    for t in sampled[0]:
+        assert t["id"] != 116 or "logit_bias" not in keys, t
+        assert t["logprob"] <= 0
+        if "top_k" in keys:  # all that was left
+            assert len(t["top"]) == 6, t
+            total = sum(math.exp(x["logprob"]) for x in t["top"])
+            assert abs(total - 1) < 1e-5, t
+        assert t["id"] in [x["id"] for x in t["top"]], t
+asked = collect("generate", prompt=PROMPT.encode() + whole, max_tokens=5,
+                prompt_logprobs=3, logprobs_mode="sampled")[0]
+assert asked == scored, "logprobs of the prompt stay raw"
 import json, hashlib
 print("digest", hashlib.sha256(json.dumps(
     [[t["id"], t["logprob"]] for t in scored + long]).encode()).hexdigest())

@@ -89,6 +89,12 @@ for keys, code, detail in (
           "tools": TOOLS}, "bad_request", None),
         ({"stop_ids": [10 ** 9]}, "bad_request", "stop_ids"),
         ({"stop_ids": [1] * 65}, "bad_request", "stop_ids"),
+        ({"logit_bias": {"1000000000": 1}}, "bad_request", "logit_bias"),
+        ({"logit_bias": {"e": 1}}, "bad_request", "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "bad_request", "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "bad_request",
+         "logit_bias"),
+        ({"logprobs_mode": "cooked"}, "bad_request", "logprobs_mode"),
         ({"max_reasoning_tokens": -1}, "bad_request",
          "max_reasoning_tokens")):
     e = generate(ASK, **keys)
