@@ -18,6 +18,7 @@ daemon_libbase_a_SOURCES = \
 	daemon/base/die.h \
 	daemon/base/hist.c \
 	daemon/base/hist.h \
+	daemon/base/lfs.h \
 	daemon/base/log.c \
 	daemon/base/log.h \
 	daemon/base/mbox.c \

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/lfs.h"
 #include "kernels/kernels.h"
 
 #define FOUND_MAX 60 /* characters of a wrong value in a problem */
@@ -577,6 +578,10 @@ int config_parse(const char *text, size_t n, struct report *rep,
     struct shape *shape;
     int r;
 
+    if (lfs_is_pointer(text, n)) {
+        report_problem(rep, REPORT_CONFIG, "config.json: " LFS_SAID);
+        return -EBADMSG;
+    }
     top = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(top)) {
         if (top != NULL) {

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/lfs.h"
 #include "daemon/model/config.h"
 #include "daemon/model/opening.h"
 
@@ -114,6 +115,11 @@ static int read_index(struct opening *o)
     if (r < 0) {
         report_problem(&o->rep, REPORT_INDEX, CHECKPOINT_INDEX ": %s",
                        strerror(-r));
+        return -EBADMSG;
+    }
+    if (lfs_is_pointer(text, n)) {
+        free(text);
+        report_problem(&o->rep, REPORT_INDEX, CHECKPOINT_INDEX ": " LFS_SAID);
         return -EBADMSG;
     }
     ck->index = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);

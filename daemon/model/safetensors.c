@@ -23,6 +23,8 @@
 
 #include <jansson.h>
 
+#include "daemon/base/lfs.h"
+
 static const struct {
     const char *name;
     int bits;
@@ -333,14 +335,6 @@ out:
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* What a checkout without Git LFS leaves in place of a shard. */
-static bool is_lfs_pointer(const char *head, size_t n)
-{
-    static const char sign[] = "version https://git-lfs.github.com/spec/";
-
-    return n >= sizeof(sign) - 1 && memcmp(head, sign, sizeof(sign) - 1) == 0;
-}
-
 /* Size, kind and length word; 0 with the header's length where it may be read.
  */
 static int check_head(struct st_file *f, struct report *rep, uint64_t *ret_n)
@@ -358,9 +352,8 @@ static int check_head(struct st_file *f, struct report *rep, uint64_t *ret_n)
         problem(f, rep, REPORT_FILE, "empty file");
         return -EBADMSG;
     }
-    if (is_lfs_pointer(head, want)) {
-        problem(f, rep, REPORT_FILE,
-                "a Git LFS pointer, not the file itself: run git lfs pull");
+    if (lfs_is_pointer(head, want)) {
+        problem(f, rep, REPORT_FILE, LFS_SAID);
         return -EBADMSG;
     }
     if (f->size < 8) {

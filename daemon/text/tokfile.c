@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/lfs.h"
+
 #define FILE_NAME "tokenizer.json"
 
 /* ---- files and JSON --------------------------------------------------- */
@@ -32,6 +34,9 @@ int tokfile_json(const char *name, const char *text, size_t n, json_t **ret,
                       ? -ENOMEM
                       : -EBADMSG;
 
+        if (lfs_is_pointer(text, n)) {
+            return why_set(why, -EBADMSG, "%s: " LFS_SAID, name);
+        }
         return why_set(why, err, "%s: not valid JSON (line %d, column %d)",
                        name, error.line, error.column);
     }

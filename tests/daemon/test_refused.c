@@ -391,6 +391,16 @@ static void test_lfs_pointers_and_empty_files(void **state)
                     "model-00001.safetensors: a Git LFS pointer, not the file "
                     "itself: run git lfs pull",
                     "model-00002.safetensors: empty file");
+    dir = make(SYNTH_MXFP4);
+    put_text(dir, "model.safetensors.index.json",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+    assert_problems(dir, "model.safetensors.index.json: a Git LFS pointer, not "
+                         "the file itself: run git lfs pull");
+    dir = make(SYNTH_MXFP4);
+    put_text(dir, "config.json",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+    assert_problems(dir, "config.json: a Git LFS pointer, not the file itself: "
+                         "run git lfs pull");
 }
 
 /* fr_32: what is cut off is said once, by file. */

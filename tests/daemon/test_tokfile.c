@@ -298,6 +298,21 @@ static void test_broken_json_says_where(void **state)
     assert_null(t);
 }
 
+static void test_an_lfs_pointer_is_named(void **state)
+{
+    static const char text[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:1\n";
+    struct tokenizer *t = NULL;
+    char why[256] = "";
+
+    (void)state;
+    assert_int_equal(
+        tokenizer_load_json(&t, text, strlen(text), why, sizeof(why)),
+        -EBADMSG);
+    assert_string_equal(why, "tokenizer.json: a Git LFS pointer, not the file "
+                             "itself: run git lfs pull");
+}
+
 /* Every truncation of a good file, and every byte of it turned over, either
  * loads or is refused. */
 static void test_damage_never_crashes(void **state)
@@ -475,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_special_is_the_tokens_own_flag),
         cmocka_unit_test(test_what_is_not_understood_is_named),
         cmocka_unit_test(test_broken_json_says_where),
+        cmocka_unit_test(test_an_lfs_pointer_is_named),
         cmocka_unit_test(test_damage_never_crashes),
         cmocka_unit_test(test_bos_and_eos_come_from_the_neighbours),
         cmocka_unit_test(test_bad_neighbours_are_named),
