@@ -161,6 +161,9 @@ static bool take_answer(struct repl *q, json_t **ret_calls)
         json_array_append_new(q->messages, m);
         q->told = true;
         q->n_sent = json_array_size(q->messages);
+        if (q->session != NULL) {
+            step_request_set_bool(q->g->r, "append", true);
+        }
     }
     free(answer.p);
     free(reasoning.p);
@@ -245,20 +248,65 @@ static void do_system(struct repl *q, const char *arg)
     q->told = false;
 }
 
-static bool use_session(struct repl *q, const char *name)
+struct find {
+    const char *name;
+    bool found;
+};
+
+static void on_sessions(void *ctx, const struct step_event *e)
 {
-    if (connect_again(q) != 0) {
-        return false;
+    struct find *f = ctx;
+    char path[64];
+    size_t n = 0, n_name = 0;
+    const char *name;
+
+    (void)step_event_get_count(e, "sessions", &n);
+    for (size_t i = 0; i < n && !f->found; i++) {
+        (void)snprintf(path, sizeof(path), "sessions.%zu.name", i);
+        f->found = step_event_get_str(e, path, &name, &n_name) == 0 &&
+                   n_name == strlen(f->name) &&
+                   memcmp(name, f->name, n_name) == 0;
+    }
+}
+
+/* Whether the daemon has the session: a question can only follow what is there,
+ * and another begins it. */
+static int find_session(struct repl *q, struct find *f)
+{
+    struct step_request *r;
+    int code = EX_OSERR;
+
+    if (step_request_create(&r, "session_list") == 0) {
+        code = cli_run(q->cli, r, on_sessions, f);
+        step_request_destroy(r);
+    }
+    return code;
+}
+
+/* 0 or the exit code; said. */
+static int use_session(struct repl *q, const char *name)
+{
+    struct find f = {.name = name};
+    int code = connect_again(q);
+
+    if (code != 0) {
+        return code;
     }
     if (!step_client_has_feature(q->cli->client, "key.session")) {
         note("unsupported", "this daemon keeps no sessions");
-        return false;
+        return EX_UNAVAILABLE;
+    }
+    code = find_session(q, &f);
+    if (code != 0) {
+        return code;
     }
     forget(q);
     set_text(&q->session, name);
     step_request_set_str(q->g->r, "session", name, strlen(name));
-    step_request_set_bool(q->g->r, "append", true);
-    return true;
+    step_request_set_bool(q->g->r, "append", f.found);
+    q->told = f.found; /* it has one already, or does without */
+    note(name, f.found ? "the session goes on" : "a new session");
+    return 0;
 }
 
 /* What the protocol calls a name. */
@@ -415,8 +463,8 @@ int cli_repl(struct cli *cli, struct cli_generate *g, const char *system,
     }
     set_text(&q.system, system != NULL ? system : "");
     q.code = connect_again(&q);
-    if (q.code == 0 && session != NULL && !use_session(&q, session)) {
-        q.code = EX_UNAVAILABLE;
+    if (q.code == 0 && session != NULL) {
+        q.code = use_session(&q, session);
     }
     if (q.code == 0) {
         cli_patient();

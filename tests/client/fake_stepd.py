@@ -9,7 +9,7 @@ It answers hello and then each request by the words in its prompt (see answer),
 writes each request to LOG as one line of JSON, and prints "listening" when it
 listens. KEYs: mode=version|denied|mute|close (what becomes of hello),
 lack=FEATURE (not announced), have=FEATURE,... (beside those below), state=WORD
-(of ping), ready_after=N (pings).
+(of ping), ready_after=N (pings), sessions=NAME,... (that are there already).
 """
 
 import json
@@ -150,6 +150,11 @@ class Connection(threading.Thread):
         self.send(id=r["id"], event="part", text="stepd_jobs 2\n")
         self.send(id=r["id"], event="done")
 
+    def answer_session_list(self, r):
+        self.send(id=r["id"], event="part",
+                  sessions=[{"name": name} for name in self.server.sessions])
+        self.send(id=r["id"], event="done")
+
     def answer_drain(self, r):
         self.send(id=r["id"], event="done")
 
@@ -184,6 +189,13 @@ class Connection(threading.Thread):
                   seed=2**64 - 1, timings=TIMINGS)
 
     def answer(self, r):
+        session = r.get("session")
+        if r.get("append") and session not in self.server.sessions:
+            self.send(id=r["id"], event="error", code="not_found",
+                      message="no session " + str(session))
+            return
+        if session is not None and session not in self.server.sessions:
+            self.server.sessions.append(session)
         text = r.get("prompt")
         if text is None:
             text = r["messages"][-1]["content"]
@@ -251,6 +263,7 @@ class Server:
     def __init__(self, path, log, keys):
         self.keys = keys
         self.n_pings = 0
+        self.sessions = keys.get("sessions", "").split(",")
         self.changed = threading.Condition()
         self.log_lock = threading.Lock()
         self.log_file = open(log, "a", encoding="utf-8")

@@ -28,6 +28,7 @@ except ImportError:
 SRCDIR = os.environ.get("srcdir", os.path.join(os.path.dirname(__file__),
                                                "../.."))
 STEPCTL = os.path.join(os.environ.get("builddir", "."), "client/stepctl")
+STEPD = os.path.join(os.environ.get("builddir", "."), "daemon/stepd")
 HANG = int(os.environ.get("WAIT_SECONDS", 120))  # seconds; only a hang reaches it
 
 
@@ -283,26 +284,85 @@ def test_commands(fake, folder):
 
 
 def test_sessions_send_what_is_new(_, folder):
-    fake = Fake(folder, "sessions", "have=key.session,key.append")
+    fake = Fake(folder, "sessions", "sessions=old",
+                "have=key.session,key.append,op.session_list")
     t = repl(fake, "--session", "mine", "--system", "Be brief.")
+    assert "mine: a new session" in t.all
+    # What got no answer has not begun it.
+    t.say("error:busy", "stepctl: busy: ")
     for text in ("one", "two"):
-        t.send(text + "\r")
-        t.expect(text + "\r\n")
-        t.prompt()
-    t.send("/session other\r")
-    t.prompt()
+        t.say(text, text + "\r\n")
+    t.say("/session old", "old: the session goes on")
     t.say("three", "three\r\n")
-    t.send("/session -\r")
-    t.prompt()
+    t.say("/session mine", "mine: the session goes on")
     t.say("four", "four\r\n")
+    t.say("/system Be long.", "")
+    t.say("five", "five\r\n")
+    t.say("/session -", "")
+    t.say("six", "six\r\n")
     t.quit()
     fake.stop()
     got = [(r.get("session"), r.get("append"),
             [m["content"] for m in r["messages"]]) for r in fake.requests()]
-    assert got == [("mine", True, ["Be brief.", "one"]),
+    assert got == [("mine", False, ["Be brief.", "error:busy"]),
+                   ("mine", False, ["Be brief.", "one"]),
                    ("mine", True, ["two"]),
-                   ("other", True, ["Be brief.", "three"]),
-                   (None, None, ["Be brief.", "four"])], got
+                   ("old", True, ["three"]),
+                   ("mine", True, ["four"]),
+                   ("mine", True, ["Be long.", "five"]),
+                   (None, None, ["Be long.", "six"])], got
+
+
+def test_sessions_of_the_daemon(_, folder):
+    path = os.path.join(folder, "real.sock")
+    daemon = subprocess.Popen(
+        [STEPD, "--config", "/dev/null", "--model",
+         os.path.join(SRCDIR, "tests/data/step-tiny"), "--socket", path],
+        stderr=subprocess.DEVNULL)
+    try:
+        subprocess.run([STEPCTL, "-s", path, "ping", "--wait", str(HANG)],
+                       check=True, stdout=subprocess.DEVNULL)
+
+        def chat(*args):
+            t = Terminal("-s", path, "chat", "--temperature", "0", *args)
+            t.expect("Ctrl-D leaves")
+            t.prompt()
+            return t
+
+        def tokens(name):
+            out = subprocess.run(
+                [STEPCTL, "-s", path, "sessions", "list", "--json"],
+                check=True, stdout=subprocess.PIPE).stdout
+            return [s["tokens"] for e in map(json.loads, out.splitlines())
+                    for s in e.get("sessions", []) if s["name"] == name]
+
+        # One is begun ...
+        t = chat("--session", "talk")
+        t.say("What is the capital of Kenya?", "is Nairobi\\.")
+        first, = tokens("talk")
+        t.say("What is 7 plus 8?", "is 15\\.")
+        second, = tokens("talk")
+        assert second > first
+        t.quit()
+        # ... and goes on in another program, and in a pipe.
+        t = chat("--stats")
+        t.say("/session talk", "talk: the session goes on")
+        t.say("What is 3 plus 4?", r"is 7\..* [1-9][0-9]* of them cached")
+        third, = tokens("talk")
+        assert third > second
+        t.say("/session", "session: talk")
+        t.say("/reset", "begins anew")
+        t.say("What is 2 plus 2?", "is 4\\.")
+        assert tokens("talk") == [third]
+        t.quit()
+        answer = subprocess.run(
+            [STEPCTL, "-s", path, "chat", "--temperature", "0", "--session",
+             "talk", "--append", "What is 7 plus 8?"], check=True,
+            stdout=subprocess.PIPE).stdout
+        assert b"is 15." in answer, answer
+    finally:
+        daemon.terminate()
+        assert daemon.wait() == 0
 
 
 def test_results_of_calls_are_asked_for(fake, _):
