@@ -34,6 +34,7 @@ struct server {
     struct conn_host host;
     struct flights flights;
     ev_async wake;
+    double step_other_s; /* in metrics: as told last, for it never falls */
     void (*on_wake)(void *ctx); /* after events were drained */
     /* `reload`: as service_reload */
     int (*on_reload)(void *ctx, struct conf_changes *ret, char *why,

@@ -484,6 +484,133 @@ def unsupported_names_the_key(path, _):
 
 
 @rule
+def more_in_flight_than_allowed_are_busy(path, _):
+    with Client(path) as c:
+        most = c.hello["limits"]["max_in_flight"]
+        asked = [c.next_id() for _ in range(most + 5)]
+        cancels = {c.next_id(): i for i in asked}
+        # Written at once, so that they are read before the first has ended.
+        c.send_raw(b"".join(
+            [pack({"op": "generate", "id": i, "prompt": "Count: 1 2 3",
+                   "temperature": 0, "max_tokens": 1000}) for i in asked] +
+            [pack({"op": "cancel", "id": i, "target": t})
+             for i, t in cancels.items()]))
+        accepted, busy, done = set(), set(), set()
+        left = set(asked) | set(cancels)
+        while left:
+            e = c.recv()
+            assert e["id"] in left, e
+            if e["event"] in FINAL:
+                left.remove(e["id"])
+            if e["event"] == "accepted":
+                accepted.add(e["id"])
+                assert len(accepted & left) <= most, accepted & left
+            elif e["event"] == "error" and e["id"] in cancels:
+                assert_error(e, "not_found")
+            elif e["event"] == "error":
+                assert_error(e, "busy")
+                assert e["id"] not in accepted and e["retry_ms"] > 0, e
+                busy.add(e["id"])
+            elif e["event"] == "done" and e["id"] not in cancels:
+                done.add(e["id"])
+        assert busy and done | busy == set(asked), (done, busy)
+        assert accepted <= done, accepted - done
+        # Room again.
+        assert c.generate(prompt="a", max_tokens=1)[3]["event"] == "done"
+
+
+def assert_logprobs(entries, n_top):
+    for p in entries:
+        assert isinstance(p["id"], int) and isinstance(p["bytes"], bytes), p
+        assert p["logprob"] is None or p["logprob"] <= 0, p
+        assert len(p["top"]) == n_top, p
+        best = [t["logprob"] for t in p["top"] if t["logprob"] is not None]
+        assert best == sorted(best, reverse=True), p
+
+
+@rule
+def logprobs_are_of_each_token(path, max_tokens):
+    text = "Once upon a time"
+    with Client(path) as c:
+        for bad in (-1, 21, 2.0):
+            assert_error(c.last("generate", prompt="a", logprobs=bad),
+                         "bad_request", "logprobs")
+        plain = c.generate(prompt=text, temperature=0, max_tokens=max_tokens,
+                           want_ids=True)
+        for n_top in (0, 20):
+            events = list(c.request(
+                "generate", prompt=text, temperature=0, max_tokens=max_tokens,
+                logprobs=n_top, want_ids=True))
+            got = [p for e in events for p in e.get("logprobs") or []]
+            assert [p["id"] for p in got] == plain[2]
+            assert_logprobs(got, n_top)
+            for p in got:  # greedy: the likeliest was drawn
+                assert n_top == 0 or p["top"][0]["logprob"] == p["logprob"], p
+        # Of a text that is there: one for each token but the first.
+        ids = [i for e in c.request("tokenize", prompt=text)
+               for i in e.get("ids") or []]
+        events = list(c.request("score", prompt=text, logprobs=3))
+        scored = [p for e in events for p in e.get("logprobs") or []]
+        assert {e["event"] for e in events[:-1]} <= {"accepted", "part",
+                                                     "progress"}
+        assert [p["id"] for p in scored] == ids, (scored, ids)
+        assert b"".join(p["bytes"] for p in scored) == text.encode()
+        assert_logprobs(scored, 3)
+        # The same, before an answer.
+        events = list(c.request("generate", prompt=text, prompt_logprobs=3,
+                                temperature=0, max_tokens=1))
+        assert [p for e in events if e["event"] == "part"
+                for p in e.get("logprobs") or []] == scored
+
+
+@rule
+def metrics_are_what_prometheus_reads(path, _):
+    with Client(path) as c:
+        def read():
+            events = list(c.request("metrics"))
+            assert [e["event"] for e in events[-1:]] == ["done"]
+            text = "".join(e["text"] for e in events[:-1])
+            assert text.endswith("\n")
+            types, values = {}, {}
+            for line in text.splitlines():
+                if line.startswith("# TYPE "):
+                    _, _, name, kind = line.split(" ")
+                    assert name not in types, line
+                    types[name] = kind
+                elif not line.startswith("# HELP "):
+                    name, value = line.rsplit(" ", 1)
+                    assert name not in values, line
+                    values[name] = float(value)
+                    base = name.split("{")[0]
+                    assert base in types or base.rsplit("_", 1)[0] in types, \
+                        line
+            return types, values
+
+        types, before = read()
+        c.generate(prompt="Once", temperature=0, max_tokens=3, min_tokens=3)
+        _, after = read()
+        tokens = 'stepd_tokens_total{kind="completion"}'
+        assert after[tokens] == before[tokens] + 3, (before, after)
+        for name, value in before.items():
+            if types.get(name.split("{")[0]) == "counter":
+                assert after[name] >= value, name
+        # A histogram's buckets are cumulative, and the last one is its count.
+        for name in [n for n, kind in types.items() if kind == "histogram"]:
+            series = {}
+            for key, value in after.items():
+                if key.startswith(name + "_bucket{"):
+                    labels = key[key.index("{") + 1:-1].split(",")
+                    rest = tuple(x for x in labels if not x.startswith("le="))
+                    series.setdefault(rest, []).append(value)
+            assert series, name
+            for labels, buckets in series.items():
+                assert buckets == sorted(buckets), (name, labels)
+                key = name + "_count" + ("{" + ",".join(labels) + "}"
+                                         if labels else "")
+                assert buckets[-1] == after[key], (name, labels)
+
+
+@rule
 def status_and_ping_answer(path, _):
     with Client(path) as c:
         assert c.last("ping")["state"] == "ready"
