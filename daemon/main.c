@@ -541,6 +541,22 @@ static void say_goodbye(struct daemon *d)
     ev_timer_stop(d->loop, &limit);
 }
 
+/* libev's own would abort. */
+static void *loop_memory(void *p, long n)
+{
+    void *grown;
+
+    if (n == 0) {
+        free(p);
+        return NULL;
+    }
+    grown = realloc(p, (size_t)n);
+    if (grown == NULL) {
+        die("out of memory (%ld bytes)", n);
+    }
+    return grown;
+}
+
 static int run(struct daemon *d)
 {
     static const int faults[] = {SIGBUS,  SIGSEGV, SIGFPE, SIGILL,
@@ -557,6 +573,7 @@ static int run(struct daemon *d)
     }
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     d->started_us = server_now_us();
+    ev_set_allocator(loop_memory);
     d->loop = ev_default_loop(EVFLAG_AUTO);
     if (d->loop == NULL) {
         log_error("no event loop");

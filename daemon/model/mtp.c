@@ -136,6 +136,10 @@ int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
     bufs_make(b, &t->params, spans, 1, sizeof(struct kern_sample_row));
     bufs_make(b, &t->drafts, KERN_MAX_DRAFTS, spans,
               sizeof(struct kern_sample_out));
+    if (k != NULL && b->r == 0) {
+        t->out = calloc(spans * KERN_MAX_DRAFTS, sizeof(*t->out));
+        b->r = t->out == NULL ? -ENOMEM : 0;
+    }
     if (b->r < 0) {
         mtp_finish(t);
     }
@@ -144,6 +148,8 @@ int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
 
 void mtp_finish(struct mtp *t)
 {
+    free(t->out);
+    t->out = NULL;
     bufs_finish(&t->bufs);
 }
 
@@ -327,11 +333,10 @@ int mtp_drafts(struct mtp *t, const struct mtp_step *s,
                int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n)
 {
     int n = s->n_spans, depth = n > 0 ? s->span[0].depth : 0;
-    struct kern_sample_out *out =
-        malloc((size_t)n * KERN_MAX_DRAFTS * sizeof(*out));
-    int r = out == NULL ? -ENOMEM : 0;
+    struct kern_sample_out *out = t->out;
+    int r = 0;
 
-    if (r == 0 && depth > 0) {
+    if (depth > 0) {
         r = kern_download(t->k, out, t->drafts,
                           (size_t)n * (size_t)depth * sizeof(*out));
     }
@@ -342,6 +347,5 @@ int mtp_drafts(struct mtp *t, const struct mtp_step *s,
             ret_n[i]++;
         }
     }
-    free(out);
     return r;
 }

@@ -50,9 +50,10 @@ struct mtp {
     struct rows rows; /* of the module that is being computed */
     struct kern_ptr span, first, row0, below, last, last_pos;
     struct kern_ptr keep_n, keep_src, keep_dst, head_n;
-    struct kern_ptr low;    /* int32 [KERN_MAX_DRAFTS][max_spans] */
-    struct kern_ptr params; /* struct kern_sample_row, likewise */
-    struct kern_ptr drafts; /* struct kern_sample_out, likewise */
+    struct kern_ptr low;         /* int32 [KERN_MAX_DRAFTS][max_spans] */
+    struct kern_ptr params;      /* struct kern_sample_row, likewise */
+    struct kern_ptr drafts;      /* struct kern_sample_out, likewise */
+    struct kern_sample_out *out; /* what comes back of them */
 };
 
 /* One step's passes. Spans stand in descending order of depth. */

@@ -680,7 +680,7 @@ static void serve(struct engine *e)
         log_drafting(e);
         if (r < 0) {
             snprintf(cause, sizeof(cause), "the step failed: %s", strerror(-r));
-            fail(e, EXIT_FAULT, "internal", cause);
+            fail(e, EXIT_FAULT, r == -ENOMEM ? "no_memory" : "internal", cause);
             return;
         }
         if (r == 0 && !moved) {

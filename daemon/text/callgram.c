@@ -337,6 +337,7 @@ int callgram_compile(struct gram **ret, const struct callgram_args *a,
     struct calls c = {.g = gram_create(), .why = why};
     json_t *tools = NULL;
     uint32_t root;
+    unsigned refused = pyjson_refused();
     int r = c.g == NULL
                 ? -ENOMEM
                 : pyjson_parse("tools", a->tools, a->n_tools, 0, &tools, why);
@@ -347,6 +348,7 @@ int callgram_compile(struct gram **ret, const struct callgram_args *a,
         r = put_calls(&c, a, tools, root);
         r = r < 0 ? r : format_finish(c.g, root, why);
     }
+    r = pyjson_refused() != refused ? -ENOMEM : r;
     json_decref(tools);
     if (r < 0) {
         gram_destroy(c.g);

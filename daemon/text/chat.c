@@ -502,8 +502,12 @@ int chat_render(const struct chat_args *a, struct chat_prompt *ret, char *why,
                 size_t n_why)
 {
     struct chat c = {.a = a, .why = {.p = why, .n = n_why}};
+    unsigned refused = pyjson_refused();
     int r = render(&c);
 
+    if (pyjson_refused() != refused) {
+        r = -ENOMEM; /* a call that was not recognised, say */
+    }
     if (r == 0) {
         str_putc(&c.out.text, '\0');
         r = c.out.text.err;

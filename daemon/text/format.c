@@ -209,6 +209,7 @@ int format_compile(struct gram **ret, const struct format_args *a,
     uint32_t root, from, to, content;
     const char *type;
     json_t *v = NULL;
+    unsigned refused = pyjson_refused();
     int r = pyjson_parse("response_format", a->text, a->n, 0, &v, why);
 
     if (r < 0) {
@@ -237,6 +238,7 @@ int format_compile(struct gram **ret, const struct format_args *a,
     }
     r = g->err != 0 ? g->err : put_form(g, v, content, to, why);
     r = r < 0 ? r : format_finish(g, root, why);
+    r = pyjson_refused() != refused ? -ENOMEM : r;
     json_decref(v);
     if (r < 0) {
         gram_destroy(g);

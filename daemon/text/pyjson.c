@@ -3,8 +3,9 @@
  *
  * Python's json.dumps, str and repr for what JSON can say. Differences from
  * jansson's own writer: separators, floats, and that every character of a
- * string that needs no escape stays as it is. Pure; recursion is bounded by
- * PYJSON_MAX_DEPTH.
+ * string that needs no escape stays as it is. Recursion is bounded by
+ * PYJSON_MAX_DEPTH. Pure, but for jansson's allocator, which is set at the
+ * start of the program to one that counts refusals.
  */
 #include "daemon/text/pyjson.h"
 
@@ -12,13 +13,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static _Thread_local unsigned n_refused;
+
+static void *json_alloc(size_t n)
+{
+    void *p = malloc(n);
+
+    if (p == NULL) {
+        n_refused++;
+    }
+    return p;
+}
+
+__attribute__((constructor)) static void watch_jansson(void)
+{
+    json_set_alloc_funcs(json_alloc, free);
+}
+
+unsigned pyjson_refused(void)
+{
+    return n_refused;
+}
+
 int pyjson_parse(const char *what, const char *text, size_t n, size_t flags,
                  json_t **ret, const struct why *why)
 {
     json_error_t error;
     const char *reason = "not valid JSON";
+    unsigned refused = n_refused;
     json_t *v = json_loadb(text, n, flags | JSON_ALLOW_NUL, &error);
 
+    if (n_refused != refused) {
+        json_decref(v);
+        return why_set(why, -ENOMEM, "out of memory");
+    }
     if (v != NULL) {
         *ret = v;
         return 0;

@@ -21,6 +21,10 @@
  * jansson's. -EINVAL, -ENOMEM. */
 int pyjson_parse(const char *what, const char *text, size_t n, size_t flags,
                  json_t **ret, const struct why *why);
+/* How often jansson was refused memory in this thread so far: it does not
+ * always say so, and then goes on with less of a text, or of a value. Whoever
+ * reads or makes values compares before and after. */
+unsigned pyjson_refused(void);
 /* json.dumps(v, ensure_ascii=False): ", " and ": ", keys in given order.
  * -EINVAL: deeper than PYJSON_MAX_DEPTH. An allocation failure is out's. */
 int pyjson_dump(const json_t *v, struct str *out);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "daemon/base/lfs.h"
+#include "daemon/text/pyjson.h"
 
 #define FILE_NAME "tokenizer.json"
 
@@ -27,8 +28,13 @@ int tokfile_json(const char *name, const char *text, size_t n, json_t **ret,
                  const struct why *why)
 {
     json_error_t error;
+    unsigned refused = pyjson_refused();
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
 
+    if (pyjson_refused() != refused) {
+        json_decref(root);
+        return why_set(why, -ENOMEM, "%s: out of memory", name);
+    }
     if (root == NULL) {
         int err = json_error_code(&error) == json_error_out_of_memory
                       ? -ENOMEM

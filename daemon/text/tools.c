@@ -21,6 +21,7 @@
 
 #include "daemon/text/call.h"
 #include "daemon/text/grow.h"
+#include "daemon/text/pyjson.h"
 #include "daemon/text/pyvalue.h"
 
 enum { TAG_CALL, TAG_CALL_END, TAG_FUNCTION, TAG_FUNCTION_END, N_TAGS };
@@ -46,15 +47,14 @@ static void enter(struct tools *t, enum tools_state state)
 int tools_init(struct tools *t, const char *defs, size_t n_defs,
                const uint64_t salt[2])
 {
+    const struct why nowhere = {0};
     size_t len[N_TAGS];
-    json_error_t error;
     int r;
 
     memset(t, 0, sizeof(*t));
-    t->defs = json_loadb(defs, n_defs, JSON_ALLOW_NUL, &error);
-    if (t->defs == NULL) {
-        return json_error_code(&error) == json_error_out_of_memory ? -ENOMEM
-                                                                   : -EINVAL;
+    r = pyjson_parse("tools", defs, n_defs, 0, &t->defs, &nowhere);
+    if (r < 0) {
+        return r;
     }
     for (int i = 0; i < N_TAGS; i++) {
         len[i] = strlen(tags[i]);

@@ -27,6 +27,7 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_many.sh \
 	tests/e2e/test_metrics_http.sh \
 	tests/e2e/test_nan.sh \
+	tests/e2e/test_no_memory.py \
 	tests/e2e/test_no_text.sh \
 	tests/e2e/test_notify.sh \
 	tests/e2e/test_shards.sh \
@@ -35,6 +36,11 @@ dist_check_SCRIPTS += \
 	tests/e2e/test_socket.sh \
 	tests/e2e/test_stop.sh \
 	tests/e2e/test_tools.sh
+
+# Preloaded by test_no_memory.py.
+check_LTLIBRARIES += tests/e2e/fail_malloc.la
+tests_e2e_fail_malloc_la_SOURCES = tests/e2e/fail_malloc.c
+tests_e2e_fail_malloc_la_LDFLAGS = -module -avoid-version -shared -rpath /none
 
 # The long soak; test_soak.sh is the short one. SOAK_SEED repeats a run.
 SOAK_SECONDS = 600

@@ -4,7 +4,8 @@
 #
 # accept, recv and send of the daemon fail again and again: each costs a client
 # its connection or some time, and nobody anything else. (Memory: see
-# tests/daemon/test_core_memory.c; the library: tests/client/test_client_fail.c.)
+# test_no_memory.py and tests/daemon/test_core_memory.c; the library:
+# tests/client/test_client_fail.c.)
 
 # shellcheck disable=SC2119 # functions with arguments, called without
 # shellcheck source-path=SCRIPTDIR source=functions.sh
