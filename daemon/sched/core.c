@@ -453,7 +453,7 @@ bool core_call(struct core *c, const struct ticket_call *call)
         }
         return true;
     }
-    return false;
+    return call->end && core_named_cancel(c, call);
 }
 
 void core_end_all(struct core *c, bool all, const char *code, const char *why)

@@ -144,6 +144,24 @@ void core_named_add(struct core *c, struct job *j)
     }
 }
 
+bool core_named_cancel(struct core *c, const struct ticket_call *call)
+{
+    struct job *j = named_take(&c->named, call->job);
+    struct event *e;
+
+    if (j == NULL) {
+        return false;
+    }
+    if (ticket_take(c->conf.tickets, j->id)) {
+        e = event_create(EVENT_DONE, j);
+        e->finish = call->finish;
+        core_send(c, e);
+    }
+    c->counts.cancelled++;
+    drop_job(c, j);
+    return true;
+}
+
 void core_named_free(struct core *c, uint64_t job)
 {
     struct named *n = named_by_writer(&c->named, job);
@@ -154,12 +172,18 @@ void core_named_free(struct core *c, uint64_t job)
     }
 }
 
+static void let_go(struct core *c, struct named *n)
+{
+    prefix_unpin(c->prefix, n->pin);
+    prefix_unpin(c->prefix, n->open_pin);
+    n->pin = n->open_pin = NULL;
+}
+
 static void repin(struct core *c, struct named *n)
 {
-    char why[128];
+    char why[192];
 
-    prefix_unpin(c->prefix, n->pin);
-    n->pin = NULL;
+    let_go(c, n);
     if (n->pinned && core_pin(c, n, why, sizeof(why)) < 0) {
         core_say(c, 4, "session %s: not pinned: %s", n->name, why);
     }
@@ -184,8 +208,29 @@ void core_named_end(struct core *c, struct task *t, int committed)
 
 /* ---- pins ---------------------------------------------------------------- */
 
+bool core_has_open(const struct core *c, const struct named *n, int len)
+{
+    return n->n_open > 0 && n->n_open < len &&
+           prefix_marked(c->prefix, n->salt, n->ids, n->n_open);
+}
+
+/* What the owner's sessions hold by pins. Forks count each: a pin stands for
+ * what would be left if the others went. */
+static int pinned_by(const struct core *c, const struct named *of,
+                     enum model_group g)
+{
+    int sum = 0;
+
+    for (const struct named *n = c->named.first; n != NULL; n = n->next) {
+        if (n->uid == of->uid && strcmp(n->tenant, of->tenant) == 0) {
+            sum += n->pin != NULL ? prefix_pin_pages(n->pin, g) : 0;
+        }
+    }
+    return sum;
+}
+
 /* The session's pages stay. Never so many that one request of max_model_len
- * would not fit beside them. */
+ * would not fit beside them, nor that one owner would have them all. */
 int core_pin(struct core *c, struct named *n, char *why, size_t n_why)
 {
     struct prefix_counts counts;
@@ -199,18 +244,26 @@ int core_pin(struct core *c, struct named *n, char *why, size_t n_why)
                                     : "out of memory");
         return r;
     }
+    /* Where the next turn will take up. It may have gone; the end is what was
+     * asked for. */
+    if (core_has_open(c, n, n->n_committed)) {
+        (void)prefix_pin(c->prefix, n->salt, n->ids, n->n_open, &n->open_pin);
+    }
     prefix_counts(c->prefix, &counts);
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         int all = kvpool_pages(c->pool, (enum model_group)g);
         int one = session_most(&c->geo, (enum model_group)g, c->geo.max_len);
 
-        if (counts.pinned[g] > all - one) {
+        int own = pinned_by(c, n, (enum model_group)g);
+        int most = (all - one) / CORE_PINS_PER_OWNER;
+
+        if (counts.pinned[g] > all - one || own > most) {
             (void)snprintf(why, n_why,
                            "%d of %d pages would be pinned, %d must stay for "
-                           "one long request",
-                           counts.pinned[g], all, one);
-            prefix_unpin(c->prefix, n->pin);
-            n->pin = NULL;
+                           "one long request; %d of them for this user, who "
+                           "may have %d",
+                           counts.pinned[g], all, one, own, most);
+            let_go(c, n);
             return -ENOSPC;
         }
     }
@@ -287,7 +340,7 @@ static void list(struct core *c, struct job *j)
 
 static void pin(struct core *c, struct job *j, struct named *n)
 {
-    char why[160];
+    char why[192];
     int r = n->pin != NULL ? 0 : core_pin(c, n, why, sizeof(why));
 
     if (r < 0 && r != -ENOENT) {
@@ -304,8 +357,7 @@ static void unpin(struct core *c, struct job *j, struct named *n)
 {
     n->changed = n->changed || n->pinned;
     n->pinned = false;
-    prefix_unpin(c->prefix, n->pin);
-    n->pin = NULL;
+    let_go(c, n);
     core_session_done(c, j, n);
 }
 
@@ -333,14 +385,13 @@ static void fork_it(struct core *c, struct job *j, struct named *n)
 
 static void drop(struct core *c, struct job *j, struct named *n)
 {
-    char why[160];
+    char why[192];
 
     if (n->file_bytes > 0 && core_unlink(c, n, why, sizeof(why)) < 0) {
         core_refuse(c, j, "internal", "session", "%s", why);
         return;
     }
-    prefix_unpin(c->prefix, n->pin);
-    n->pin = NULL;
+    let_go(c, n);
     n->pinned = false;
     n->loaded = true; /* empty: core_named_next forgets it */
     n->file_bytes = 0;
@@ -420,8 +471,7 @@ void core_named_finish(struct core *c)
         while ((j = named_next(n)) != NULL) {
             drop_job(c, j);
         }
-        prefix_unpin(c->prefix, n->pin);
-        n->pin = NULL;
+        let_go(c, n);
         n->writer = 0;
         named_destroy(&c->named, n);
     }

@@ -16,6 +16,10 @@
 #include "daemon/sched/share.h"
 #include "daemon/sched/store.h"
 
+/* Of the pages that may be pinned, one (uid, tenant) gets this part at most: a
+ * half. */
+#define CORE_PINS_PER_OWNER 2
+
 /* Stop ids of config.json and of the tokenizer's files together. */
 #define CORE_MAX_STOP_IDS 16
 
@@ -90,8 +94,12 @@ void core_session_op(struct core *c, struct job *j);
 void core_session_done(struct core *c, struct job *j, const struct named *n);
 /* The request has ended: its session's next state, and the next writer. */
 void core_named_end(struct core *c, struct task *t, int committed);
+/* Out of a session's queue, answered; false: it waits in none. */
+bool core_named_cancel(struct core *c, const struct ticket_call *call);
 void core_named_free(struct core *c, uint64_t job);
 void core_named_next(struct core *c, struct named *n);
+/* The checkpoint of its open turn is there, before len tokens. */
+bool core_has_open(const struct core *c, const struct named *n, int len);
 int core_pin(struct core *c, struct named *n, char *why, size_t n_why);
 void core_named_finish(struct core *c);
 

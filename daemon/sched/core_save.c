@@ -33,20 +33,28 @@ struct saving {
     struct job *job; /* who asked; NULL: nobody */
     bool started, ended;
     /* save */
-    struct prefix_pin *pin;
-    int32_t *page[MODEL_N_GROUPS];
-    int sent[MODEL_N_GROUPS];
+    struct prefix_pin *pin, *open_pin;
+    int32_t *page[STORE_N_RUNS];
+    int sent[STORE_N_RUNS];
     /* load */
     struct session *into;
-    bool no_room; /* the pages are not read: they will be computed */
+    struct session_pages open; /* of the run of that name */
+    bool no_room;  /* the pages are not read: they will be computed */
+    char why[256]; /* then */
+    bool never;    /* not only now, but as long as others are pinned */
 };
 
 static void saving_destroy(struct core *c, struct saving *x)
 {
     prefix_unpin(c->prefix, x->pin);
+    prefix_unpin(c->prefix, x->open_pin);
     session_destroy(x->into);
-    for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        free(x->page[g]);
+    for (int i = 0; i < x->open.n; i++) {
+        kvpool_drop(c->pool, MODEL_SLIDING, x->open.page[i]);
+    }
+    free(x->open.page);
+    for (int i = 0; i < STORE_N_RUNS; i++) {
+        free(x->page[i]);
     }
     store_transfer_destroy(x->t);
     free(x);
@@ -103,6 +111,50 @@ static void *copy_of(const void *p, size_t n)
     return copy;
 }
 
+/* Which pages the run is made of: those of a pin, first below end. */
+static int list_run(struct saving *x, enum store_run run,
+                    const struct prefix_pin *pin, int end)
+{
+    enum model_group g = store_group(run);
+    int first = prefix_pin_first(pin, g), n = prefix_pin_pages(pin, g);
+
+    x->page[run] = malloc((size_t)n * sizeof(int32_t) + 1);
+    if (x->page[run] == NULL) {
+        return -ENOMEM;
+    }
+    prefix_pin_list(pin, g, x->page[run]);
+    n = first >= end ? 0 : first + n > end ? end - first : n;
+    x->t->head.n_pages[run] = (uint32_t)n;
+    x->t->head.first_page[run] = n > 0 ? (uint32_t)first : (uint32_t)end;
+    return 0;
+}
+
+static int list_runs(struct core *c, struct named *n, struct saving *x, int len)
+{
+    struct store_head *h = &x->t->head;
+    int end = (len + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK, r;
+
+    r = list_run(x, STORE_FULL, x->pin, end);
+    r = r < 0 ? r : list_run(x, STORE_SLIDING, x->pin, end);
+    if (r < 0 || !core_has_open(c, n, len) ||
+        prefix_pin(c->prefix, n->salt, n->ids, n->n_open, &x->open_pin) < 0) {
+        return r;
+    }
+    h->n_open = (uint32_t)n->n_open;
+    return list_run(x, STORE_OPEN, x->open_pin,
+                    (int)h->first_page[STORE_SLIDING]);
+}
+
+/* Whose bits they are: what the device is called without its number of threads,
+ * which changes none (design.md 4.1). */
+static void kernels_of(const struct core *c, char *buf, size_t n)
+{
+    const char *d = c->info->device;
+
+    memset(buf, 0, n);
+    (void)snprintf(buf, n, "%.*s", (int)strcspn(d, ","), d);
+}
+
 /* Everything but the pages. The KV that is saved is what is there now: the
  * longest prefix, usually all. */
 static int prepare(struct core *c, struct named *n, struct saving *x)
@@ -110,7 +162,7 @@ static int prepare(struct core *c, struct named *n, struct saving *x)
     struct store_transfer *t = x->t;
     struct store_head *h = &t->head;
     int len = prefix_look(c->prefix, n->salt, n->ids, n->n_committed, true);
-    const void *aux = NULL;
+    const void *aux = NULL, *open_aux = NULL;
     int r = 0;
 
     if (len > 0) {
@@ -124,30 +176,30 @@ static int prepare(struct core *c, struct named *n, struct saving *x)
         .messages_bytes = (uint32_t)n->messages.n,
         .tools_bytes = (uint32_t)n->tools.n,
     };
+    kernels_of(c, h->kernels, sizeof(h->kernels));
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         h->page_bytes[g] = model_page_bytes(c->conf.model, g);
-        if (x->pin == NULL) {
-            continue;
-        }
-        h->n_pages[g] = (uint32_t)prefix_pin_pages(x->pin, g);
-        h->first_page[g] = (uint32_t)prefix_pin_first(x->pin, g);
-        x->page[g] = malloc(h->n_pages[g] * sizeof(int32_t) + 1);
-        if (x->page[g] == NULL) {
-            return -ENOMEM;
-        }
-        prefix_pin_list(x->pin, g, x->page[g]);
     }
     if (x->pin != NULL) {
+        if (list_runs(c, n, x, len) < 0) {
+            return -ENOMEM;
+        }
         aux = prefix_pin_aux(x->pin);
     }
+    if (x->open_pin != NULL) {
+        open_aux = prefix_pin_aux(x->open_pin);
+    }
     h->aux_bytes = aux != NULL ? (uint32_t)model_aux_bytes(c->conf.model) : 0;
+    h->open_aux_bytes =
+        open_aux != NULL ? (uint32_t)model_aux_bytes(c->conf.model) : 0;
     t->ids = copy_of(n->ids, (size_t)n->n_ids * 4);
     t->messages = copy_of(n->messages.p, n->messages.n);
     t->tools = copy_of(n->tools.p, n->tools.n);
     t->aux = copy_of(aux, h->aux_bytes);
+    t->open_aux = copy_of(open_aux, h->open_aux_bytes);
     store_head_finish(h);
     return t->ids == NULL || t->messages == NULL || t->tools == NULL ||
-                   t->aux == NULL
+                   t->aux == NULL || t->open_aux == NULL
                ? -ENOMEM
                : 0;
 }
@@ -214,15 +266,17 @@ void core_save(struct core *c, struct named *n, struct job *j)
 static bool export(struct core *c, struct saving *x)
 {
     const struct store_head *h = &x->t->head;
-    enum model_group g = MODEL_FULL;
+    enum store_run run = STORE_FULL;
+    enum model_group g;
     struct store_chunk *k;
     size_t bytes;
     int n, r = 0;
 
-    if (x->sent[g] == (int)h->n_pages[g]) {
-        g = MODEL_SLIDING;
+    while (run < STORE_OPEN && x->sent[run] == (int)h->n_pages[run]) {
+        run++;
     }
-    n = (int)h->n_pages[g] - x->sent[g];
+    g = store_group(run);
+    n = (int)h->n_pages[run] - x->sent[run];
     if (n == 0 || mbox_count(x->t->chunk) >= STORE_CHUNKS) {
         return false;
     }
@@ -235,11 +289,11 @@ static bool export(struct core *c, struct saving *x)
         mbox_close(x->t->chunk); /* the thread ends it */
         return false;
     }
-    k->group = g;
-    k->first = x->sent[g];
+    k->run = run;
+    k->first = x->sent[run];
     k->n = n;
     for (int i = 0; r == 0 && i < n; i++) {
-        r = model_export_page(c->conf.model, g, x->page[g][k->first + i],
+        r = model_export_page(c->conf.model, g, x->page[run][k->first + i],
                               k->data + (size_t)i * bytes);
     }
     if (r < 0 || mbox_push(x->t->chunk, k) < 0) {
@@ -247,7 +301,7 @@ static bool export(struct core *c, struct saving *x)
         mbox_close(x->t->chunk);
         return false;
     }
-    x->sent[g] += n;
+    x->sent[run] += n;
     return true;
 }
 
@@ -322,21 +376,67 @@ void core_load(struct core *c, struct named *n)
     (void)core_tend(c);
 }
 
-/* Pages for what the file has. Where there is no room now the session is
- * there all the same, and its tokens are computed when they are needed. */
+static struct session_pages *pages_of(struct saving *x, enum store_run run)
+{
+    return run == STORE_OPEN ? &x->open : &x->into->group[store_group(run)];
+}
+
+/* Whether the file's pages fit beside those that are in use; nothing is evicted
+ * for what does not. */
+static bool may_fit(struct core *c, struct saving *x)
+{
+    const uint32_t *n = x->t->head.n_pages;
+    const uint32_t want[MODEL_N_GROUPS] = {
+        [MODEL_FULL] = n[STORE_FULL],
+        [MODEL_SLIDING] = n[STORE_SLIDING] + n[STORE_OPEN],
+    };
+    struct prefix_counts counts;
+
+    prefix_counts(c->prefix, &counts);
+    x->never = false;
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        int room = kvpool_free_pages(c->pool, (enum model_group)g) +
+                   counts.evictable[g];
+        int most =
+            kvpool_pages(c->pool, (enum model_group)g) - counts.pinned[g];
+
+        if ((int64_t)want[g] > room) {
+            x->never = (int64_t)want[g] > most;
+            (void)snprintf(
+                x->why, sizeof(x->why),
+                "session %s: its pages do not fit: %u are needed, "
+                "%d of %d can be had now (%d are pinned): %s",
+                x->t->name, want[g], room,
+                kvpool_pages(c->pool, (enum model_group)g), counts.pinned[g],
+                x->never ? "unpin some, or a turn computes them again"
+                         : "try again, or a turn computes them again");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Pages for what the file has. Where there is no room now, who asked for just
+ * that is told; a turn finds the session all the same, and computes its tokens.
+ */
 static void make_room(struct core *c, struct saving *x)
 {
     const struct store_head *h = &x->t->head;
     int n = (int)h->n_committed, r;
 
     x->no_room = true;
-    if (n == 0 || session_create(&x->into, c->pool, &c->geo, x->t->ids,
-                                 (int)h->n_ids) < 0) {
+    if (n == 0) {
+        x->no_room = false;
         return;
     }
-    for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        struct session_pages *p = &x->into->group[g];
-        int want = (int)h->n_pages[g];
+    if (!may_fit(c, x) || session_create(&x->into, c->pool, &c->geo, x->t->ids,
+                                         (int)h->n_ids) < 0) {
+        return;
+    }
+    for (int i = 0; i < STORE_N_RUNS; i++) {
+        enum model_group g = store_group((enum store_run)i);
+        struct session_pages *p = pages_of(x, (enum store_run)i);
+        int want = (int)h->n_pages[i];
 
         p->page = malloc((size_t)want * sizeof(*p->page) + 1);
         if (p->page == NULL || !prefix_evict(c->prefix, g, want)) {
@@ -345,7 +445,7 @@ static void make_room(struct core *c, struct saving *x)
         r = kvpool_alloc(c->pool, g, want, p->page);
         BUG_ON(r < 0);
         p->cap = p->n = want;
-        p->first = (int)h->first_page[g];
+        p->first = (int)h->first_page[i];
     }
     x->no_room = false;
 }
@@ -362,10 +462,11 @@ static bool import(struct core *c, struct saving *x)
         make_room(c, x);
     }
     for (int i = 0; r == 0 && i < k->n && !x->no_room; i++) {
-        r = model_import_page(c->conf.model, k->group,
-                              x->into->group[k->group].page[k->first + i],
-                              k->data +
-                                  (size_t)i * x->t->head.page_bytes[k->group]);
+        enum model_group g = store_group(k->run);
+
+        r = model_import_page(c->conf.model, g,
+                              pages_of(x, k->run)->page[k->first + i],
+                              k->data + (size_t)i * x->t->head.page_bytes[g]);
     }
     if (r < 0) {
         x->no_room = true;
@@ -374,23 +475,62 @@ static bool import(struct core *c, struct saving *x)
     return true;
 }
 
+/* The checkpoint of the open turn: its window is what the end's has of it and
+ * the run of its own. */
+static void enter_open(struct core *c, struct saving *x, struct named *n)
+{
+    const struct store_head *h = &x->t->head;
+    struct session_pages *at = &x->into->group[MODEL_SLIDING], end = *at;
+    int len = (x->open.first + x->open.n) * MODEL_PAGE_TOK, r = 0;
+
+    if (x->open.n > 0) {
+        *at = x->open;
+        r = prefix_put(c->prefix, n->salt, x->into,
+                       len < n->n_open ? len : n->n_open,
+                       h->open_aux_bytes > 0 ? 0 : -1);
+        *at = end;
+    }
+    if (r == 0) {
+        (void)prefix_mark(c->prefix, n->salt, n->ids, n->n_open,
+                          h->open_aux_bytes > 0 ? x->t->open_aux : NULL);
+    }
+}
+
 static void enter_index(struct core *c, struct saving *x, struct named *n)
 {
     const struct store_head *h = &x->t->head;
     int len = (int)h->n_committed;
-    char why[128];
+    char why[192];
 
-    if (x->no_room) {
+    if (x->no_room || len == 0) {
         return;
     }
     if (prefix_put(c->prefix, n->salt, x->into, len,
                    h->aux_bytes > 0 ? 0 : -1) == 0) {
         (void)prefix_mark(c->prefix, n->salt, n->ids, len,
                           h->aux_bytes > 0 ? x->t->aux : NULL);
+        if (n->n_open > 0) {
+            enter_open(c, x, n);
+        }
     }
     if (n->pinned && core_pin(c, n, why, sizeof(why)) < 0) {
         core_say(c, 4, "session %s: not pinned: %s", n->name, why);
     }
+}
+
+/* The first in the queue that want nothing but the pages; true: there were. */
+static bool refuse_restores(struct core *c, struct saving *x, struct named *n)
+{
+    bool any = false;
+
+    while (n->wait != NULL && n->wait->kind == JOB_SESSION &&
+           n->wait->op == SESSION_RESTORE) {
+        core_refuse(
+            c, named_next(n), x->never ? "no_memory" : "busy", "session", "%s",
+            x->why[0] != '\0' ? x->why : "no memory to restore a session");
+        any = true;
+    }
+    return any;
 }
 
 static void loaded(struct core *c, struct saving *x, int state)
@@ -408,6 +548,9 @@ static void loaded(struct core *c, struct saving *x, int state)
         }
         return;
     }
+    if (x->no_room && refuse_restores(c, x, n) && n->wait == NULL) {
+        return; /* it stays in its file */
+    }
     n->ids = x->t->ids;
     n->messages = (struct job_text){x->t->messages, h->messages_bytes};
     n->tools = (struct job_text){x->t->tools, h->tools_bytes};
@@ -422,6 +565,7 @@ static void loaded(struct core *c, struct saving *x, int state)
     }
     n->n_ids = (int)h->n_ids;
     n->n_committed = (int)h->n_committed;
+    n->n_open = (int)h->n_open;
     n->pinned = (h->flags & STORE_PINNED) != 0;
     n->loaded = true;
     enter_index(c, x, n);
@@ -499,7 +643,7 @@ static void on_found(void *ctx, uint32_t uid, const char *tenant,
 
 void core_open_store(struct core *c)
 {
-    const struct store_conf sc = {
+    struct store_conf sc = {
         .dir = c->conf.session_dir,
         .floor = c->conf.session_disk_floor,
         .fingerprint = c->info->fingerprint,
@@ -514,6 +658,7 @@ void core_open_store(struct core *c)
     if (c->conf.session_dir == NULL || *c->conf.session_dir == '\0') {
         return;
     }
+    kernels_of(c, sc.kernels, sizeof(sc.kernels));
     r = store_create(&c->store, &sc);
     if (r < 0) {
         core_say(c, 4, "%s: %s: sessions are not saved", c->conf.session_dir,

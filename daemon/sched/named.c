@@ -82,7 +82,8 @@ void named_destroy(struct named_table *t, struct named *n)
 {
     struct named **at = &t->first;
 
-    BUG_ON(n->writer != 0 || n->wait != NULL || n->pin != NULL);
+    BUG_ON(n->writer != 0 || n->wait != NULL || n->pin != NULL ||
+           n->open_pin != NULL);
     while (*at != n) {
         at = &(*at)->next;
     }
@@ -130,6 +131,7 @@ int named_copy(struct named *to, const struct named *from)
     }
     to->n_ids = from->n_ids;
     to->n_committed = from->n_committed;
+    to->n_open = from->n_open;
     to->salt = from->salt;
     to->used_us = from->used_us;
     to->changed = true;
@@ -155,6 +157,26 @@ struct job *named_next(struct named *n)
         }
     }
     return j;
+}
+
+struct job *named_take(struct named_table *t, uint64_t job)
+{
+    for (struct named *n = t->first; n != NULL; n = n->next) {
+        for (struct job **at = &n->wait; *at != NULL; at = &(*at)->next) {
+            struct job *j = *at;
+
+            if (j->id != job) {
+                continue;
+            }
+            *at = j->next;
+            j->next = NULL;
+            if (*at == NULL) {
+                n->wait_end = at;
+            }
+            return j;
+        }
+    }
+    return NULL;
 }
 
 /* ---- what was said ------------------------------------------------------- */
@@ -218,6 +240,7 @@ int named_turn(struct named *n, struct job *j, const struct said *said,
     n->ids = copy;
     n->n_ids = n_ids;
     n->n_committed = n_committed;
+    n->n_open = j->n_open;
     n->changed = true;
     return 0;
 }

@@ -27,8 +27,10 @@ struct named {
     int32_t *ids; /* prompt and answer of the last turn */
     int n_ids;
     int n_committed; /* of them computed; the index may have their pages */
+    int n_open;      /* of them up to the last turn's `assistant\n`; 0: none */
     bool pinned;
-    struct prefix_pin *pin;       /* NULL: not now */
+    struct prefix_pin *pin;       /* at n_committed; NULL: not now */
+    struct prefix_pin *open_pin;  /* at n_open, or NULL */
     uint64_t writer;              /* the job that goes on with it; 0: none */
     struct job *wait, **wait_end; /* jobs that want to, in order */
     uint64_t used_us;
@@ -62,6 +64,8 @@ void named_destroy(struct named_table *t, struct named *n);
 int named_copy(struct named *to, const struct named *from);
 void named_wait(struct named *n, struct job *j);
 struct job *named_next(struct named *n); /* out of the queue, or NULL */
+/* That job out of whichever queue it waits in, or NULL. */
+struct job *named_take(struct named_table *t, uint64_t job);
 
 /* What an answer has said so far, for the session's messages. */
 struct said {

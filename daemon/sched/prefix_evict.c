@@ -283,8 +283,16 @@ void prefix_pin_list(const struct prefix_pin *pin, enum model_group g,
     }
 }
 
+/* As prefix_take: of no use where a page of the window has no MTP half. */
 const void *prefix_pin_aux(const struct prefix_pin *pin)
 {
+    const struct node *n = pin->node;
+
+    for (int i = pin->pages[MODEL_SLIDING]; i > 0; i--, n = n->parent) {
+        if (!n->mtp) {
+            return NULL;
+        }
+    }
     return pin->node->mtp ? pin->mark->aux : NULL;
 }
 

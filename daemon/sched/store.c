@@ -158,10 +158,12 @@ static uint64_t head_sum(const struct store_head *h)
 static uint64_t bytes_of(const struct store_head *h)
 {
     uint64_t n = sizeof(*h) + (uint64_t)h->n_ids * 4 + 8 + h->messages_bytes +
-                 8 + h->tools_bytes + 8 + h->aux_bytes + 8;
+                 8 + h->tools_bytes + 8 + h->aux_bytes + 8 + h->open_aux_bytes +
+                 8;
 
-    for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        n += h->n_pages[g] * (h->page_bytes[g] + 8);
+    for (int i = 0; i < STORE_N_RUNS; i++) {
+        n +=
+            h->n_pages[i] * (h->page_bytes[store_group((enum store_run)i)] + 8);
     }
     return n;
 }
@@ -174,6 +176,21 @@ void store_head_finish(struct store_head *h)
     h->page_tok = MODEL_PAGE_TOK;
     h->file_bytes = bytes_of(h);
     h->sum = head_sum(h);
+}
+
+/* What enters the prefix index is asserted there: a file is held against it
+ * before. */
+static bool runs_fit(const struct store_head *h)
+{
+    uint64_t end =
+        ((uint64_t)h->n_committed + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK;
+
+    return h->n_pages[STORE_FULL] == end && h->first_page[STORE_FULL] == 0 &&
+           (uint64_t)h->first_page[STORE_SLIDING] + h->n_pages[STORE_SLIDING] ==
+               end &&
+           (uint64_t)h->first_page[STORE_OPEN] + h->n_pages[STORE_OPEN] <=
+               h->first_page[STORE_SLIDING] &&
+           h->n_open <= h->n_committed;
 }
 
 static int check_head(struct file *f, uint64_t size)
@@ -199,6 +216,13 @@ static int check_head(struct file *f, uint64_t size)
                     ", this one has %016" PRIx64,
                     name, h->fingerprint, c->fingerprint);
     }
+    if (memcmp(h->kernels, c->kernels, sizeof(h->kernels)) != 0) {
+        return fail(f->t, -EBADMSG,
+                    "%s was saved with the kernels of %.47s, these are those "
+                    "of %.47s, whose bits may differ: choose them (backend, "
+                    "isa) as they were, or drop it",
+                    name, h->kernels, c->kernels);
+    }
     if (h->file_bytes != bytes_of(h) || size != h->file_bytes) {
         return fail(f->t, -EBADMSG,
                     "%s is %" PRIu64 " bytes long, its header says %" PRIu64,
@@ -207,7 +231,9 @@ static int check_head(struct file *f, uint64_t size)
     if (h->page_tok != MODEL_PAGE_TOK || h->n_committed > h->n_ids ||
         h->page_bytes[MODEL_FULL] != c->page_bytes[MODEL_FULL] ||
         h->page_bytes[MODEL_SLIDING] != c->page_bytes[MODEL_SLIDING] ||
-        (h->aux_bytes != 0 && h->aux_bytes != c->aux_bytes)) {
+        (h->aux_bytes != 0 && h->aux_bytes != c->aux_bytes) ||
+        (h->open_aux_bytes != 0 && h->open_aux_bytes != c->aux_bytes) ||
+        !runs_fit(h)) {
         return fail(f->t, -EBADMSG, "%s has pages of another shape", name);
     }
     return 0;
@@ -218,9 +244,12 @@ static int check_head(struct file *f, uint64_t size)
 static int put_pages(struct file *f)
 {
     const struct store_head *h = &f->t->head;
-    uint64_t left = (uint64_t)h->n_pages[0] + h->n_pages[1];
+    uint64_t left = 0;
     int r = 0;
 
+    for (int i = 0; i < STORE_N_RUNS; i++) {
+        left += h->n_pages[i];
+    }
     while (r == 0 && left > 0) {
         struct store_chunk *k = mbox_pop_wait(f->t->chunk, -1);
 
@@ -228,7 +257,7 @@ static int put_pages(struct file *f)
             return fail(f->t, -ECANCELED, "%s: the daemon stops", f->t->name);
         }
         for (int i = 0; r == 0 && i < k->n; i++) {
-            size_t n = h->page_bytes[k->group];
+            size_t n = h->page_bytes[store_group(k->run)];
 
             r = put_block(f, k->data + (size_t)i * n, n);
         }
@@ -249,6 +278,7 @@ static int put_file(struct file *f)
     r = r < 0 ? r : put_block(f, t->messages, h->messages_bytes);
     r = r < 0 ? r : put_block(f, t->tools, h->tools_bytes);
     r = r < 0 ? r : put_block(f, t->aux, h->aux_bytes);
+    r = r < 0 ? r : put_block(f, t->open_aux, h->open_aux_bytes);
     r = r < 0 ? r : put_pages(f);
     if (r == 0 && fsync(f->fd) < 0) {
         r = fail(f->t, -errno, "%s: fsync: %s", t->name, strerror(errno));
@@ -344,13 +374,13 @@ static int get_text(struct file *f, const char *what, size_t n, void **ret)
     return get_block(f, what, p, n);
 }
 
-static struct store_chunk *new_chunk(enum model_group g, int first, int n,
+static struct store_chunk *new_chunk(enum store_run run, int first, int n,
                                      size_t bytes)
 {
     struct store_chunk *k = malloc(sizeof(*k) + (size_t)n * bytes);
 
     if (k != NULL) {
-        k->group = g;
+        k->run = run;
         k->first = first;
         k->n = n;
     }
@@ -367,25 +397,26 @@ static int hand_over(struct file *f, struct store_chunk *k)
     return 0;
 }
 
-static int get_pages(struct file *f, enum model_group g)
+static int get_pages(struct file *f, enum store_run run)
 {
+    static const char *const what[STORE_N_RUNS] = {
+        "a full page", "a sliding page", "a sliding page of the open turn"};
     const struct store_head *h = &f->t->head;
-    size_t bytes = h->page_bytes[g];
-    int all = (int)h->n_pages[g], most, r = 0;
+    size_t bytes = h->page_bytes[store_group(run)];
+    int all = (int)h->n_pages[run], most, r = 0;
 
     most = bytes > STORE_CHUNK_BYTES || bytes == 0
                ? 1
                : (int)(STORE_CHUNK_BYTES / bytes);
     for (int at = 0; r == 0 && at < all;) {
         int n = all - at < most ? all - at : most;
-        struct store_chunk *k = new_chunk(g, at, n, bytes);
+        struct store_chunk *k = new_chunk(run, at, n, bytes);
 
         if (k == NULL) {
             return fail(f->t, -ENOMEM, "no memory to read %s", f->t->name);
         }
         for (int i = 0; r == 0 && i < n; i++) {
-            r = get_block(f, g == MODEL_FULL ? "a full page" : "a sliding page",
-                          k->data + (size_t)i * bytes, bytes);
+            r = get_block(f, what[run], k->data + (size_t)i * bytes, bytes);
         }
         if (r < 0) {
             free(k);
@@ -414,10 +445,13 @@ static int load_small(struct file *f)
     r = r < 0 ? r : get_text(f, "messages", h->messages_bytes, &t->messages);
     r = r < 0 ? r : get_text(f, "tools", h->tools_bytes, &t->tools);
     r = r < 0 ? r : get_text(f, "vectors", h->aux_bytes, &t->aux);
+    r = r < 0 ? r
+              : get_text(f, "vectors of the open turn", h->open_aux_bytes,
+                         &t->open_aux);
     if (r < 0) {
         return r;
     }
-    k = new_chunk(MODEL_FULL, 0, 0, 0);
+    k = new_chunk(STORE_FULL, 0, 0, 0);
     return k == NULL ? fail(t, -ENOMEM, "no memory to read %s", t->name)
                      : hand_over(f, k);
 }
@@ -436,8 +470,8 @@ static int load(struct file *f)
     }
     (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     r = load_small(f);
-    for (int g = 0; r == 0 && g < MODEL_N_GROUPS; g++) {
-        r = get_pages(f, (enum model_group)g);
+    for (int i = 0; r == 0 && i < STORE_N_RUNS; i++) {
+        r = get_pages(f, (enum store_run)i);
     }
     close(f->fd);
     return r;
@@ -526,6 +560,7 @@ void store_transfer_destroy(struct store_transfer *t)
     free(t->messages);
     free(t->tools);
     free(t->aux);
+    free(t->open_aux);
     free(t);
 }
 

@@ -10,9 +10,21 @@
  *
  * The file DIR/OWNER/NAME, where OWNER is the uid, or uid@tenant. Numbers are
  * little-endian. A struct store_head, then blocks: token ids, messages, tools,
- * vectors (each may be empty), then the pages of the full and of the sliding
- * group in ascending order. After each block comes a u64, XXH3 of its bytes
- * with the block's number as seed, so that blocks cannot change places either.
+ * the vectors of both checkpoints (each may be empty), then the pages, run by
+ * run (enum store_run), each run in ascending order. After each block comes a
+ * u64, XXH3 of its bytes with the block's number as seed, so that blocks cannot
+ * change places either.
+ *
+ * Two checkpoints: after the last token that was computed, and right after the
+ * last turn's `assistant\n`, where the next turn begins to differ once the
+ * reasoning has left the prompt.
+ *
+ * There are no logits in it, and nothing of them is lost. The newest token is
+ * never among the computed ones (model.h), so what follows a restore computes
+ * one row at least: that one's logits are those of the token to be drawn, from
+ * the same KV by the same kernels (the fingerprint sees to it), hence the same
+ * bits as if they had been kept. Of the sampler there is the position, which is
+ * n_ids: its noise is a function of seed, position and token (design.md 4.1).
  *
  * It is written under another name (.NAME.new), made durable and renamed, so
  * NAME is always a whole file: the old one or the new one.
@@ -25,31 +37,38 @@
 #include "daemon/model/model.h"
 #include "daemon/sched/job.h"
 
-#define STORE_VERSION 1
+/* Raised with the format, and with any change of the kernels after which the
+ * same rows may give other bits. */
+#define STORE_VERSION 2
 #define STORE_PINNED 1u
 #define STORE_CHUNK_BYTES (16u << 20)
 #define STORE_CHUNKS 3 /* on their way at once */
+
+/* Pages in a file. The last: of the window before the open turn, those that the
+ * window before the end has not. */
+enum store_run { STORE_FULL, STORE_SLIDING, STORE_OPEN, STORE_N_RUNS };
 
 struct store_head {
     char magic[8]; /* "stepdKV\n" */
     uint32_t version, head_bytes;
     uint64_t fingerprint; /* of the model */
+    char kernels[48];     /* who computed the pages: backend, instruction set */
     uint32_t flags, page_tok;
     uint32_t n_ids; /* tokens known; the sampler goes on at this position */
     uint32_t n_committed; /* of them computed: those of the pages */
-    uint32_t messages_bytes, tools_bytes, aux_bytes;
-    uint32_t logits_bytes; /* 0: the newest token is never among the computed
-                            * ones, so its row yields the logits again */
+    uint32_t n_open; /* of them up to the open turn's checkpoint; 0: none */
+    uint32_t messages_bytes, tools_bytes;
+    uint32_t aux_bytes, open_aux_bytes; /* of the checkpoints' vectors, or 0 */
+    uint32_t logits_bytes;              /* 0 */
     uint64_t page_bytes[MODEL_N_GROUPS];
-    uint32_t n_pages[MODEL_N_GROUPS], first_page[MODEL_N_GROUPS];
+    uint32_t n_pages[STORE_N_RUNS], first_page[STORE_N_RUNS];
     uint64_t file_bytes; /* the whole */
     uint64_t sum;        /* of the head, with 0 here */
 };
 
-/* Pages of one group, in order; n 0: the head and the small blocks are there.
- */
+/* Pages of one run, in order; n 0: the head and the small blocks are there. */
 struct store_chunk {
-    enum model_group group;
+    enum store_run run;
     int first, n;
     char data[];
 };
@@ -58,7 +77,7 @@ struct store_transfer {
     bool load;
     char owner[JOB_MAX_TENANT + 16], name[JOB_MAX_SESSION + 1];
     struct store_head head;
-    void *ids, *messages, *tools, *aux;
+    void *ids, *messages, *tools, *aux, *open_aux;
     struct mbox *chunk; /* save: to the thread; load: from it */
     _Atomic int state;  /* 0 running, 1 done, -errno */
     char why[256];      /* then */
@@ -70,6 +89,7 @@ struct store_conf {
     const char *dir; /* copied; made where it is not there */
     uint64_t floor;  /* bytes that must stay free on the disk */
     uint64_t fingerprint;
+    char kernels[48];
     uint64_t page_bytes[MODEL_N_GROUPS];
     size_t aux_bytes;
     void (*wake)(void *ctx); /* from the thread: something has moved */
@@ -86,6 +106,11 @@ void store_transfer_destroy(struct store_transfer *t); /* not while it runs */
 void store_start(struct store *s, struct store_transfer *t);
 /* The engine thread waits until something has moved. */
 void store_wait(struct store *s);
+static inline enum model_group store_group(enum store_run run)
+{
+    return run == STORE_FULL ? MODEL_FULL : MODEL_SLIDING;
+}
+
 /* Fills in what the shape and the blocks' sizes say. */
 void store_head_finish(struct store_head *h);
 

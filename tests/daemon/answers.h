@@ -46,6 +46,7 @@ struct answer {
     const char *code;
     char message[256];
     uint64_t retry_ms;
+    struct event_session session; /* done of an op on one */
 };
 
 static inline void answer_init(struct answer *a, uint64_t job)
@@ -186,6 +187,9 @@ static inline void answer_take(struct answer *a, struct event *e)
         a->usage = e->usage;
         a->timings = e->timings;
         a->seed = e->seed;
+        if (e->n_sessions == 1) {
+            a->session = e->sessions[0];
+        }
         break;
     case EVENT_ERROR:
         a->failed = true;

@@ -602,7 +602,9 @@ int model_open(struct model **ret, const struct model_conf *c,
     }
     strcpy(m->info.family, "fake");
     strcpy(m->info.dialect, "none");
-    strcpy(m->info.device, "a test");
+    (void)snprintf(m->info.device, sizeof(m->info.device), "%s",
+                   fake.device != NULL ? fake.device : "a test");
+    m->info.fingerprint = fake.fingerprint;
     m->info.vocab = fake.vocab;
     m->info.n_layers = fake.n_layers;
     m->info.n_mtp = fake.n_mtp;

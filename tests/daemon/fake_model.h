@@ -35,6 +35,8 @@ struct fake_conf {
     int fail_step;        /* this step's collect fails; 0 none */
     uint64_t stale_after; /* model_verify_files complains from that step on */
     uint64_t load_bytes;
+    uint64_t fingerprint;
+    const char *device;
     /* Called at every layer boundary, before the scheduler's own tick, with
      * the number of boundaries so far. */
     void (*on_layer)(void *ctx, uint64_t n);

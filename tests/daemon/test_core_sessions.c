@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors */
+
+/*
+ * Sessions that are saved, restored, pinned and waited for, over the fake
+ * model, which aborts when a slot is read that does not hold what it should.
+ * Disks that are full or stand still are made of limits and of fifos: nothing
+ * here waits for a time.
+ */
+
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "tests/daemon/core_rig.h"
+
+static char state_dir[64];
+
+struct queue {
+    struct rig *r;
+    struct job *job[16];
+    int n;
+};
+
+static struct queue granted;
+
+static void on_prepare(void *ctx, struct job *j)
+{
+    (void)ctx;
+    assert_true(granted.n < 16);
+    granted.job[granted.n++] = j;
+}
+
+static void no_wake(void *ctx)
+{
+    (void)ctx;
+}
+
+static void open_rig(struct rig *r)
+{
+    rig_init(r);
+    r->conf.named = (struct named_limits){16, 16};
+    r->conf.session_dir = state_dir;
+    r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
+    r->conf.prepare = on_prepare;
+    r->conf.wake = no_wake;
+    granted = (struct queue){.r = r};
+    rig_start(r);
+}
+
+/* What the engine's loop does, once. */
+static int turn_once(struct rig *r)
+{
+    for (int i = 0; i < granted.n; i++) {
+        core_add(r->core, granted.job[i]);
+    }
+    granted.n = 0;
+    (void)core_tend(r->core);
+    return core_step(r->core);
+}
+
+static struct answer *wait_for(struct rig *r, uint64_t id)
+{
+    struct answer *a = answer_of(r, id);
+
+    while (!a->done && !a->failed) {
+        (void)turn_once(r);
+    }
+    return a;
+}
+
+/* The whole prompt, into a session. n_open: where the next turn will differ. */
+static struct job *turn(uint64_t id, const char *name, int n, int n_open,
+                        int max_tokens)
+{
+    struct job *j = new_job(1, n);
+
+    j->id = id;
+    j->n_open = n_open;
+    j->max_tokens = max_tokens;
+    j->drafts = 3;
+    strcpy(j->session, name);
+    return j;
+}
+
+/* Has no token but BOS in common with the others. */
+static struct job *other_turn(uint64_t id, const char *name, int n,
+                              int max_tokens)
+{
+    struct job *j = turn(id, name, n, 0, max_tokens);
+
+    for (int i = 1; i < n; i++) {
+        j->ids[i] = 100 + (j->ids[i] + 401) % 800;
+    }
+    return j;
+}
+
+static struct answer *op(struct rig *r, uint64_t id, enum session_op op,
+                         const char *name, uint32_t uid)
+{
+    struct job *j = job_create(JOB_SESSION);
+
+    j->id = id;
+    j->op = op;
+    j->uid = uid;
+    strcpy(j->session, name);
+    rig_add(r, j);
+    return answer_of(r, id);
+}
+
+static struct answer *op_end(struct rig *r, uint64_t id, enum session_op o,
+                             const char *name)
+{
+    (void)op(r, id, o, name, 0);
+    return wait_for(r, id);
+}
+
+static void path_of(char *buf, size_t n, const char *name)
+{
+    (void)snprintf(buf, n, "%s/0/%s", state_dir, name);
+}
+
+static void make(struct rig *r, uint64_t id, const char *name, int n,
+                 int n_open, int max_tokens)
+{
+    rig_add(r, turn(id, name, n, n_open, max_tokens));
+    assert_true(wait_for(r, id)->done);
+}
+
+/* The next turn's prompt: as the last one up to n_open, then other tokens. */
+static struct answer *go_on(struct rig *r, uint64_t id, const char *name, int n,
+                            int n_open)
+{
+    struct job *j = turn(id, name, n, 0, 30);
+    int32_t want[30];
+
+    for (int i = n_open; i < n; i++) {
+        j->ids[i] = 100 + (j->ids[i] + 7) % 800;
+    }
+    continuation(j, 30, want);
+    rig_add(r, j);
+    assert_true(wait_for(r, id)->done);
+    assert_memory_equal(answer_of(r, id)->ids, want,
+                        (size_t)answer_of(r, id)->n_ids * sizeof(*want));
+    return answer_of(r, id);
+}
+
+/* fr_60: the checkpoint right after the open turn's `assistant\n` is saved too,
+ * within a page, near the end and far behind the window; what is restored is
+ * not computed again, and drafting goes on as if it had never stopped. */
+static void test_fr_60_the_open_turn_is_restored(void **state)
+{
+    static const int open_at[] = {78, 130, 198};
+
+    (void)state;
+    fake.eos_one_in = 0;
+    for (int k = 0; k < 3; k++) {
+        int n_open = open_at[k], more = k == 1 ? 10 : 300;
+        int accepted, drafted, len = n_open + 2;
+        struct answer *a;
+        struct rig r;
+
+        open_rig(&r);
+        make(&r, 1, "a", len, n_open, more);
+        assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+        a = go_on(&r, 3, "b", len + 40, n_open);
+        assert_int_equal(a->usage.cached_tokens, n_open);
+        accepted = a->usage.accepted;
+        drafted = a->usage.drafted;
+        rig_finish(&r);
+
+        open_rig(&r);
+        assert_true(op_end(&r, 2, SESSION_RESTORE, "a")->done);
+        /* All that was computed: everything but the newest token. */
+        assert_int_equal(r.answer[0].session.cached, len + more - 1);
+        a = go_on(&r, 3, "a", len + 40, n_open);
+        assert_int_equal(a->usage.cached_tokens, n_open);
+        assert_int_equal(a->usage.accepted, accepted);
+        assert_int_equal(a->usage.drafted, drafted);
+        assert_true(op_end(&r, 4, SESSION_DROP, "a")->done);
+        rig_finish(&r);
+    }
+}
+
+/* Another model, and the same one computed by other kernels. */
+static void test_another_models_file_is_refused(void **state)
+{
+    static const struct {
+        uint64_t fingerprint;
+        const char *device, *words;
+    } other[] = {
+        {1, "cpu avx512, 2 threads", "another model: fingerprint"},
+        {0, "cpu avx2, 2 threads",
+         "with the kernels of cpu avx512, these are those of cpu avx2"},
+        {0, "cpu avx512, 1 thread", NULL},
+    };
+    struct rig r;
+
+    (void)state;
+    fake.device = "cpu avx512, 2 threads";
+    open_rig(&r);
+    make(&r, 1, "a", 200, 150, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    rig_finish(&r);
+    for (int i = 0; i < 3; i++) {
+        struct answer *a;
+
+        fake.fingerprint = other[i].fingerprint;
+        fake.device = other[i].device;
+        open_rig(&r);
+        a = op_end(&r, 3, SESSION_RESTORE, "a");
+        assert_int_equal(a->failed, other[i].words != NULL);
+        if (other[i].words != NULL) {
+            assert_string_equal(a->code, "corrupt");
+            assert_non_null(strstr(a->message, other[i].words));
+        }
+        rig_finish(&r);
+    }
+}
+
+/* The disk takes no more in the middle of a save. */
+static void test_a_write_that_fails_in_the_middle(void **state)
+{
+    struct rlimit whole, little;
+    struct stat before, after;
+    char file[128], temp[128];
+    struct answer *a;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    path_of(file, sizeof(file), "a");
+    path_of(temp, sizeof(temp), ".a.new");
+    open_rig(&r);
+    make(&r, 1, "a", 200, 150, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    assert_int_equal(stat(file, &before), 0);
+    make(&r, 3, "a", 300, 250, 20);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    little = whole;
+    little.rlim_cur = (rlim_t)before.st_size / 2;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    a = op_end(&r, 4, SESSION_SAVE, "a");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    assert_true(a->failed);
+    assert_string_equal(a->code, "no_memory");
+    assert_string_equal(a->message, "a: writing: File too large");
+    /* The old file is whole, no other is left, the session is as it was. */
+    assert_int_equal(stat(file, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(after.st_size, before.st_size);
+    assert_int_equal(access(temp, F_OK), -1);
+    assert_int_equal(go_on(&r, 5, "a", 310, 250)->usage.cached_tokens, 250);
+    a = op_end(&r, 6, SESSION_SAVE, "a");
+    assert_true(a->done);
+    assert_true(a->session.saved);
+    rig_finish(&r);
+}
+
+/* A disk that stands still: whoever else is there is served to the end. */
+static void test_others_go_on_during_a_transfer(void **state)
+{
+    char file[128], temp[128], bytes[4096];
+    struct answer *a;
+    struct rig r;
+    int fd;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    path_of(file, sizeof(file), "a");
+    path_of(temp, sizeof(temp), ".a.new");
+    open_rig(&r);
+    make(&r, 1, "a", 800, 0, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    assert_int_equal(mkfifo(temp, 0600),
+                     0); /* its opening waits for a reader */
+    a = op(&r, 3, SESSION_SAVE, "a", 0);
+    make(&r, 4, "b", 100, 0, 50);
+    make(&r, 5, "a", 820, 0, 50); /* and the session itself goes on */
+    assert_false(a->done || a->failed);
+    fd = open(temp, O_RDONLY);
+    assert_true(fd >= 0);
+    while (!a->done && !a->failed) {
+        (void)turn_once(&r);
+        if (a->failed) {
+            break;
+        }
+        assert_true(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+        while (read(fd, bytes, sizeof(bytes)) > 0) {
+        }
+    }
+    assert_int_equal(close(fd), 0);
+    assert_true(a->failed); /* a fifo cannot be made durable */
+    assert_non_null(strstr(a->message, "a: fsync: "));
+    assert_int_equal(access(temp, F_OK), -1);
+    rig_finish(&r);
+
+    /* The same while one is read. */
+    open_rig(&r);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    a = op(&r, 3, SESSION_RESTORE, "a", 0);
+    make(&r, 4, "b", 100, 0, 50);
+    assert_false(a->done || a->failed);
+    fd = open(file, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_true(wait_for(&r, 3)->failed);
+    assert_string_equal(a->message, "a is no file");
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unlink(file), 0);
+    rig_finish(&r);
+}
+
+/* Pages that nobody uses give way to a restore; those in use do not, and it
+ * says so: the session stays in its file and is there later. */
+static void test_a_restore_into_a_full_pool(void **state)
+{
+    struct answer *a;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    open_rig(&r);
+    make(&r, 1, "a", 600, 0, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    rig_finish(&r);
+
+    fake.pages[MODEL_FULL] = 17;
+    fake.pages[MODEL_SLIDING] = 20;
+    open_rig(&r);
+    rig_add(&r, other_turn(3, "b", 700, 60));
+    while (answer_of(&r, 3)->n_ids == 0) {
+        assert_int_equal(turn_once(&r), 1);
+    }
+    a = op(&r, 4, SESSION_RESTORE, "a", 0);
+    while (!a->done && !a->failed) {
+        (void)core_tend(r.core);
+    }
+    assert_true(a->failed);
+    assert_string_equal(a->code, "busy");
+    assert_non_null(strstr(a->message, "session a: its pages do not fit: 10"));
+    assert_true(wait_for(&r, 3)->done);
+    /* Now what b left is nobody's. */
+    a = op_end(&r, 5, SESSION_RESTORE, "a");
+    assert_true(a->done);
+    assert_int_equal(a->session.cached, 619);
+    rig_finish(&r);
+
+    /* A turn takes it without its pages. */
+    fake.pages[MODEL_FULL] = 17;
+    open_rig(&r);
+    rig_add(&r, other_turn(3, "b", 700, 60));
+    while (answer_of(&r, 3)->n_ids == 0) {
+        assert_int_equal(turn_once(&r), 1);
+    }
+    rig_add(&r, turn(4, "a", 640, 0, 30));
+    while (granted.n == 0) {
+        (void)core_tend(r.core);
+    }
+    assert_true(wait_for(&r, 4)->done);
+    assert_int_equal(r.answer[1].usage.cached_tokens, 0);
+    assert_true(wait_for(&r, 3)->done);
+    rig_finish(&r);
+}
+
+/* One owner pins half of what may be pinned. */
+static void test_pins_of_one_owner(void **state)
+{
+    struct answer *a;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    fake.pages[MODEL_FULL] = 16 + 16; /* a long request, and 16 */
+    open_rig(&r);
+    make(&r, 1, "a", 300, 0, 10); /* 5 pages */
+    make(&r, 2, "b", 310, 0, 10);
+    assert_true(op_end(&r, 3, SESSION_PIN, "a")->done);
+    rig_add(&r, turn(4, "c", 20, 0, 5));
+    assert_true(wait_for(&r, 4)->done);
+    make(&r, 5, "d", 500, 0, 10); /* 8 */
+    a = op_end(&r, 6, SESSION_PIN, "d");
+    assert_true(a->failed);
+    assert_string_equal(a->code, "no_memory");
+    assert_non_null(strstr(a->message, "this user, who may have 8"));
+    assert_true(op_end(&r, 7, SESSION_PIN, "c")->done);
+    assert_true(op_end(&r, 8, SESSION_UNPIN, "a")->done);
+    assert_true(op_end(&r, 9, SESSION_UNPIN, "c")->done);
+    assert_true(op_end(&r, 10, SESSION_PIN, "d")->done);
+    assert_true(op_end(&r, 11, SESSION_UNPIN, "d")->done);
+    rig_finish(&r);
+}
+
+/* Who waits for a session and is cancelled is gone at once. */
+static void test_cancelled_while_it_waits_for_a_session(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    open_rig(&r);
+    rig_add(&r, turn(1, "a", 100, 0, 50));
+    assert_int_equal(turn_once(&r), 1);
+    for (uint64_t id = 2; id <= 4; id++) {
+        rig_add(&r, turn(id, "a", 120, 0, 5));
+    }
+    cancel(&r, 4);
+    cancel(&r, 2);
+    assert_int_equal(r.answer[1].finish, FINISH_CANCELLED);
+    assert_int_equal(r.answer[3].finish, FINISH_CANCELLED);
+    assert_int_equal(tickets_live(r.tickets), 2);
+    rig_add(&r, turn(5, "a", 130, 0, 5)); /* the end of the queue is right */
+    assert_true(wait_for(&r, 5)->done);
+    assert_true(r.answer[2].done);
+    assert_int_equal(r.answer[2].n_ids, 5);
+    rig_finish(&r);
+}
+
+static int fresh(void **state)
+{
+    char command[128];
+
+    (void)snprintf(command, sizeof(command), "rm -rf %s", state_dir);
+    return system(command) != 0 || setup(state) != 0 ? -1 : 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_fr_60_the_open_turn_is_restored, fresh),
+        cmocka_unit_test_setup(test_another_models_file_is_refused, fresh),
+        cmocka_unit_test_setup(test_a_write_that_fails_in_the_middle, fresh),
+        cmocka_unit_test_setup(test_others_go_on_during_a_transfer, fresh),
+        cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
+        cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
+        cmocka_unit_test_setup(test_cancelled_while_it_waits_for_a_session,
+                               fresh),
+    };
+    char root[] = "/tmp/stepd-sessions.XXXXXX", command[64];
+    int r;
+
+    if (mkdtemp(root) == NULL) {
+        return 1;
+    }
+    (void)snprintf(state_dir, sizeof(state_dir), "%s/sessions", root);
+    r = test_main(tests, NULL, teardown_group);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", root);
+    return system(command) != 0 ? 1 : r;
+}
