@@ -370,7 +370,9 @@ static int walk(struct load *l)
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static void say_error(struct load *l, int error, struct report *rep)
+/* What the load returns for the error, which it names. A lock that is refused
+ * is no damage to the checkpoint: it was asked for. */
+static int say_error(struct load *l, int error, struct report *rep)
 {
     const char *name = l->ck->file[atomic_load(&l->error_file)].name;
     struct rlimit lim = {0};
@@ -380,16 +382,20 @@ static void say_error(struct load *l, int error, struct report *rep)
         getrlimit(RLIMIT_MEMLOCK, &lim);
         report_problem(rep, REPORT_MEMORY,
                        "%s: cannot be locked in memory: expected "
-                       "RLIMIT_MEMLOCK of %llu bytes, found %llu: %s",
+                       "RLIMIT_MEMLOCK of %llu bytes, found %llu: %s; set "
+                       "LimitMEMLOCK=infinity in the unit, or weights = map",
                        name, (unsigned long long)l->total,
                        (unsigned long long)lim.rlim_cur, strerror(-error));
-    } else if (error == -ESTALE || error == -EFAULT) {
+        return -E2BIG;
+    }
+    if (error == -ESTALE || error == -EFAULT) {
         report_problem(rep, REPORT_FILE, "%s: became shorter while it was read",
                        name);
     } else {
         report_problem(rep, REPORT_FILE, "%s: cannot be read: %s", name,
                        strerror(-error));
     }
+    return -EBADMSG;
 }
 
 /* O_DIRECT on or off for every shard that is copied; a file system without it
@@ -426,8 +432,7 @@ int load_bytes(struct checkpoint *ck, struct report *rep)
         }
         error = atomic_load(&l.error);
         if (r >= 0 && error < 0) {
-            say_error(&l, error, rep);
-            r = -EBADMSG;
+            r = say_error(&l, error, rep);
         }
     }
     for (int i = 0; r == 0 && ck->conf.weights == MODEL_COPY && i < ck->n_files;

@@ -96,8 +96,8 @@ void checkpoint_info(const struct checkpoint *ck, struct model_info *ret);
  * MODEL_LOCK map the shards in place, MODEL_COPY reads them into anonymous huge
  * pages, MODEL_COMPACT maps and packs BF16 matrices (compact.h). -EBADMSG with
  * the problem in rep: a form that k does not compute with, a scale byte that
- * cannot be computed exactly, a file that changed; what progress returned, if
- * negative. */
+ * cannot be computed exactly, a file that changed. -E2BIG likewise: MODEL_LOCK,
+ * and the limit does not allow it. What progress returned, if negative. */
 int weights_load(struct checkpoint *ck, struct kern *k,
                  struct model_report *rep, struct weights **ret);
 void weights_destroy(struct weights *w); /* NULL is fine */

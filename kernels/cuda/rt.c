@@ -11,8 +11,11 @@
 #include "kernels/cuda/rt.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cuda_runtime_api.h>
 
@@ -172,9 +175,26 @@ void rt_free(struct rt *rt, void *p)
     cudaFree(p);
 }
 
+/* Staging stays out of core dumps: weights on their way, what a step drew. */
+static void leave_out_of_dumps(void *p, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)p + n) & ~(page - 1);
+
+    if (to > from) {
+        (void)madvise((void *)from, to - from, MADV_DONTDUMP);
+    }
+}
+
 int rt_host_alloc(struct rt *rt, size_t n, void **ret)
 {
-    return check(rt, "cudaMallocHost", cudaMallocHost(ret, n));
+    int r = check(rt, "cudaMallocHost", cudaMallocHost(ret, n));
+
+    if (r == 0) {
+        leave_out_of_dumps(*ret, n);
+    }
+    return r;
 }
 
 void rt_host_free(struct rt *rt, void *p)

@@ -58,6 +58,16 @@ until_true is_prop ExecMainStatus 78
 expect_prop NRestarts 0
 served_again
 
+# A lock that the limit refuses is the configuration's, not the checkpoint's: the
+# line that cures it is named.
+dropin stepd.service LimitMEMLOCK=4K
+conf weights=lock
+told 'cannot be locked in memory: .*set LimitMEMLOCK=infinity'
+until_true is_prop ExecMainStatus 78
+rm /etc/systemd/system/stepd.service.d/test.conf
+systemctl daemon-reload
+served_again
+
 # Hidden by the sandbox, the whole folder and, as in a download cache, the files
 # that its links mean: the log has the line that opens it.
 mkdir -p /home/ann/hub/models--step/{blobs,snapshots/1}
