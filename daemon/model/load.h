@@ -13,7 +13,8 @@
 #include "daemon/model/checkpoint.h"
 
 /* 0; -ENOMEM, -EBADMSG or -E2BIG (weights.h) with a problem in rep; a negative
- * return of the progress callback. Threads of its own, all gone when it returns. */
+ * return of the progress callback. Threads of its own, all gone when it
+ * returns. */
 int load_bytes(struct checkpoint *ck, struct report *rep);
 
 /* Bytes of all wanted slots: what the modes map, lock or copy. */

@@ -111,7 +111,8 @@ struct model_info {
 
 /* Reads headers only: fills the report and the plan. 0 = would load; -EBADMSG
  * = problems are listed; -E2BIG = likewise, and the configuration asks for more
- * memory than there is or may be locked (exit 78); -ENOENT, -EACCES ... = the folder itself. */
+ * memory than there is or may be locked (exit 78); -ENOENT, -EACCES ... = the
+ * folder itself. */
 int model_check(const struct model_conf *c, struct model_report *rep,
                 struct model_info *ret_info);
 /* Loads. -EBADMSG and -E2BIG as above (exit 65, 78), -ENODEV: no such device
