@@ -141,6 +141,17 @@ printf 'x' | dd of="$file" bs=1 seek=400 conv=notrunc 2>/dev/null
 damaged 'a flipped byte in the ids' 'is damaged: block 0'
 printf 'x' | dd of="$file" bs=1 seek=40 conv=notrunc 2>/dev/null
 damaged 'a flipped byte in the header' "the header's checksum"
+# Not damaged, but another model's, or of kernels whose last bits may differ.
+cp -rL "$MODEL" "$tmp/other"
+chmod -R u+w "$tmp/other"
+echo >>"$tmp/other/config.json"
+MODEL=$tmp/other damaged 'another model' 'another model: fingerprint'
+if grep -q avx2 /proc/cpuinfo; then
+    given=("${floor[@]}")
+    floor+=(--set isa=portable)
+    damaged 'other kernels' 'with the kernels of cpu avx.*those of cpu portable'
+    floor=("${given[@]}")
+fi
 printf 'nonsense' >"$file"
 damaged 'another file' 'ends too early'
 
