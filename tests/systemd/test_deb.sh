@@ -3,8 +3,8 @@
 # Copyright 2026 The stepd authors
 #
 # The packages of `make deb`: installed with apt, started by the first connect,
-# asked, built against, upgraded while it serves, removed, purged without a
-# trace; lintian finds no error.
+# asked, built against, upgraded while it serves (a pinned session goes on),
+# removed, purged without a trace; lintian finds no error.
 
 STEPD_NO_INSTALL=1
 # shellcheck source-path=SCRIPTDIR source=functions.sh
@@ -48,7 +48,7 @@ for page in stepd.8 stepctl.1 stepd.conf.5 stepd-protocol.7 libstepclient.3; do
 done
 
 # ---- configured and asked, by a user of the group; built against
-echo "model = $MODEL" >>"$CONF"
+printf '%s\n' "model = $MODEL" 'session_disk_floor = 0' >>"$CONF"
 user ann stepd
 until_true is_prop ActiveState failed
 as ann stepctl ping --wait "$WAIT_SECONDS" | has ready || fail "not ready"
@@ -75,10 +75,13 @@ if command -v gcc >/dev/null; then
     "$tmp/x" || fail "a program against libstepclient-dev"
 fi
 
-# ---- upgraded while it serves: same socket, same state, another process
+# ---- upgraded while it serves: same socket, another process, and the pinned
+# session goes on where it was: its tokens are not computed again
 inode=$(stat -c %i "$SOCK")
 pid=$(main_pid)
-echo kept >/var/lib/stepd/kept
+as ann stepctl chat --session talk --temperature 0 \
+    'What is the capital of Kenya?' >/dev/null 2>&1
+as ann stepctl sessions pin talk >/dev/null
 mkdir "$tmp/new"
 for deb in "${debs[@]}"; do
     dpkg-deb -R "$deb" "$tmp/tree"
@@ -94,16 +97,24 @@ apt_get install "${newer[@]}"
 [ "$(stat -c %i "$SOCK")" = "$inode" ] || fail "the socket was made anew"
 until_true is_prop ActiveState active
 [ "$(main_pid)" != "$pid" ] || fail "the old daemon runs on"
-[ "$(cat /var/lib/stepd/kept)" = kept ] || fail "state was lost"
 grep -q "^model = $MODEL" "$CONF" || fail "the configuration was lost"
 as ann stepctl ping --wait "$WAIT_SECONDS" >/dev/null
+as ann stepctl chat --session talk --append --temperature 0 --json \
+    'What is 7 plus 8?' >"$tmp/turn" 2>"$tmp/err" ||
+    fail "the session after the upgrade: $(cat "$tmp/err")"
+cached=$("$PYTHON3" -c '
+import json, sys
+print(json.loads(open(sys.argv[1]).read().splitlines()[-1])
+      ["usage"]["cached_tokens"])' "$tmp/turn")
+[ "$cached" -gt 0 ] || fail "the session is computed again: $(cat "$tmp/turn")"
+echo "cached tokens of the pinned session after the upgrade: $cached"
 
 # ---- removed: nothing runs or listens, configuration and sessions stay
 apt_get remove stepd stepctl libstepclient0 libstepclient-dev
 [ ! -e "$SOCK" ] || fail "the socket is left"
 ! pgrep -x stepd >/dev/null || fail "it still runs"
 grep -q "^model = $MODEL" "$CONF" || fail "the configuration was removed"
-[ -e /var/lib/stepd/kept ] || fail "sessions were removed"
+[ -n "$(find /var/lib/stepd -type f)" ] || fail "sessions were removed"
 
 # ---- purged: no trace
 apt_get purge stepd
