@@ -250,11 +250,12 @@ static void test_trimming_changes_nothing(void **state)
     struct rig r;
     struct compiled *c;
     struct masker *m, *other;
+    struct tokenizer *tok = text_tiny();
     uint32_t *again;
     uint64_t seed = 5;
 
     (void)state;
-    rig_init(&r, text_tiny(), tokenizer_vocab(text_tiny()));
+    rig_init(&r, tok, tokenizer_vocab(tok));
     again = calloc(r.n_words, 4);
     m = open_masker(&r, form, true, &c);
     assert_int_equal(masker_create(&other, c, &r.conf), 0);

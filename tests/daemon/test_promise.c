@@ -10,6 +10,8 @@
 #include "tests/test.h"
 
 #include <jansson.h>
+#include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -168,6 +170,17 @@ static void test_prefix_hits(void **state)
     rig_finish(&r);
 }
 
+/* The held step is let go; the next one is held. */
+static void pass_step(struct rig *r)
+{
+    uint64_t before = status(r).steps;
+
+    engine_release(r->engine, 1);
+    while (status(r).steps == before) {
+        sched_yield();
+    }
+}
+
 /* Two seats, and pages for little more: requests lose them and resume. */
 static void test_preempted(void **state)
 {
@@ -181,26 +194,25 @@ static void test_preempted(void **state)
     r.model.max_rows = r.conf.max_batched_tokens = 64;
     r.model.kv_bytes = 5u << 20;
     r.conf.max_queue = N_REQUESTS;
+    r.conf.hold_steps = true;
     rig_start(&r);
-    /* The lowest priority first: who comes later takes its seat and pages. */
+    /* The lowest priority first: who comes later takes its seat and pages. One
+     * step passes between, so that none of them has ended by then. */
     for (int p = -1; p <= 1; p++) {
-        uint64_t first = 0;
-
         for (int run = 0; run < n_runs(); run++) {
             if ((run * stride) % 3 - 1 == p) {
                 id[run] = submit(&r, request(&r, run * stride, 3));
-                first = first != 0 ? first : id[run];
+                wait_accepted(&r, id[run]);
             }
         }
-        while (p < 1 && answer_of(&r, first)->n_deltas == 0 &&
-               !answer_over(answer_of(&r, first))) {
-            next_wake(&r);
-        }
+        pass_step(&r);
     }
+    engine_release(r.engine, INT_MAX / 2);
     for (int run = 0; run < n_runs(); run++) {
         assert_as_cold(&r, id[run], run);
     }
-    assert_true(status(&r).preempted > 0);
+    /* The few of a quarter may all find room in time. */
+    assert_true(stride > 1 || status(&r).preempted > 0);
     rig_finish(&r);
 }
 

@@ -48,14 +48,14 @@ wait_for_line "$tmp/nodir.log" 'dir\.sock.*No such file or directory'
 for mask in 0000 0777; do
     (umask "$mask" && exec "$STEPD" --model "$MODEL" \
         --config "$tmp/stepd.conf" --socket "$tmp/mask.sock" \
-        --set socket_mode=0620 2>"$tmp/mask.log") &
+        --set socket_mode=0620 2>"$tmp/mask$mask.log") &
     pid=$!
-    wait_for_line "$tmp/mask.log" ' ready after '
+    wait_for_line "$tmp/mask$mask.log" ' ready after '
     mode=$(stat -c %a "$tmp/mask.sock")
     kill -TERM "$pid"
     wait "$pid" || fail "stepd ended badly with umask $mask"
     [ "$mode" = 620 ] || fail "mode $mode with umask $mask"
-    chmod u+rw "$tmp/mask.log"
+    chmod u+rw "$tmp/mask$mask.log"
 done
 
 # ---- fr_75: two daemons at once over a dead socket: one serves
