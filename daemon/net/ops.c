@@ -173,14 +173,12 @@ static void op_job(struct server *s, struct conn *c,
     j->id = id;
     j->conn = c->id;
     j->born_us = now;
+    j->paused = c->soft;
     code = engine_submit(s->engine, j);
     if (code == 0) {
         flight_begin(&s->flights, c, id, r, a, bytes, now);
         s->totals.begun++;
         s->quiet_us = now;
-        if (c->soft) {
-            engine_pause(s->engine, id, true);
-        }
         return;
     }
     account_put(&s->host.accounts, a);

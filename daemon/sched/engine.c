@@ -848,6 +848,9 @@ int engine_submit(struct engine *e, struct job *j)
     if (r < 0) {
         return r;
     }
+    if (j->paused) {
+        (void)ticket_pause(e->tickets, j->id, true);
+    }
     /* The box has a place for every ticket and closes in engine_stop only,
      * which is this thread's too. */
     BUG_ON(prep_submit(e->prep, j) < 0);

@@ -68,6 +68,7 @@ struct job {
     char tenant[JOB_MAX_TENANT + 1];
     enum job_kind kind;
     uint64_t born_us; /* monotonic, at acceptance */
+    bool paused;      /* from the start: its connection is a slow reader */
 
     /* The prompt: exactly one of messages (JSON list) and prompt is present
      * for generate; text for tokenize; ids for detokenize. */

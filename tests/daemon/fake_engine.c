@@ -46,7 +46,7 @@ int engine_submit(struct engine *e, struct job *j)
         return e->submit_error;
     }
     assert_true(e->n_jobs < FAKE_MAX_JOBS);
-    e->jobs[e->n_jobs++] = (struct fake_job){.job = j};
+    e->jobs[e->n_jobs++] = (struct fake_job){.job = j, .paused = j->paused};
     e->status.requests++;
     return 0;
 }

@@ -366,6 +366,7 @@ static void test_random_use(void **state)
     static int32_t put[ROUNDS][LEN];
     static int n_put[ROUNDS];
     struct prefix_pin *pin = NULL;
+    int n_marks = 0, n_marked = 0;
     struct rig r;
 
     (void)state;
@@ -373,6 +374,8 @@ static void test_random_use(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         static int32_t ids[LEN];
         int n = 1 + rnd(LEN - 2), best = 0, found, k = rnd(round + 1), same;
+        int r0_of_pages, r0_of_tail;
+        bool mark;
         struct session *s;
 
         /* some text's beginning, then something of its own, of few kinds */
@@ -387,9 +390,17 @@ static void test_random_use(void **state)
             }
             best = i > best ? i : best;
         }
-        found = compute(&r, 0, ids, n, rnd(4) > 0 ? 0 : -1, &s);
+        r0_of_pages = rnd(4) > 0 ? 0 : -1;
+        r0_of_tail = rnd(4) > 0 ? 0 : -1;
+        mark = rnd(3) > 0;
+        found = compute(&r, 0, ids, n, r0_of_pages, &s);
         assert_in_range(found, 0, best);
-        end(&r, 0, s, rnd(4) > 0 ? 0 : -1, rnd(3) > 0 && found < n);
+        end(&r, 0, s, r0_of_tail, false);
+        if (mark && found < n) {
+            /* Not where a page of the window is another text's by now. */
+            n_marked += prefix_mark(r.p, 0, ids, n, NULL);
+            n_marks++;
+        }
         memcpy(put[round], ids, sizeof(ids));
         n_put[round] = n;
         if (rnd(50) == 0) {
@@ -412,6 +423,7 @@ static void test_random_use(void **state)
         }
     }
     prefix_unpin(r.p, pin);
+    assert_true(n_marked > n_marks * 9 / 10);
     rig_finish(&r);
 }
 

@@ -162,7 +162,7 @@ ctl complete --json --max-tokens 3000 'Once upon a time' >"$tmp/out" \
     2>"$tmp/err" &
 running=$!
 wait_for_line "$tmp/out" '"accepted"'
-job=$(grep -o '"job": *[0-9]*' "$tmp/out" | head -n 1 | grep -o '[0-9]*')
+job=$(sed -n '/"job": *[0-9]/{s/.*"job": *\([0-9]*\).*/\1/p;q}' "$tmp/out")
 [ -n "$job" ] || fail "no job in: $(cat "$tmp/out")"
 ctl cancel "$job"
 expect_status 75 wait "$running"
