@@ -4,8 +4,11 @@
  * What structured output costs with the published vocabulary: compiling each
  * schema of tests/data/schemas.jsonl, and the masks of the distinct states that
  * random answers pass through, the mask cache emptied before each. `cold` also
- * forgets every state and edge of the automaton first. Prints a table, asserts
- * nothing.
+ * forgets every state and edge of the automaton first. Then steps of 32 rows,
+ * each with 3 drafts, whose 128 masks the worker builds while a forward runs
+ * that takes a fixed time and no processor: what building takes of the worker,
+ * and what share of a step the engine waits for it. Every answer walks through
+ * states that it has not seen. Prints tables, asserts nothing.
  *
  *     tests/bench/bench_mask [-v]     -v: a line a schema
  */
@@ -16,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/sched/masks.h"
 #include "daemon/text/format.h"
 #include "daemon/text/mask.h"
 #include "daemon/text/tokenizer.h"
@@ -25,6 +29,9 @@
 #define N_WORDS ((VOCAB + 31) / 32)
 #define N_TOKENS 120 /* of one answer */
 #define N_ANSWERS 3
+#define N_ROWS 32 /* of a step */
+#define N_POS 4   /* and positions of each */
+#define N_STEPS 100
 
 /* Processor time: other load on the machine counts as little as can be. */
 static double now_us(void)
@@ -142,8 +149,9 @@ static void answer(struct masker *m, int32_t eos, bool cold, struct result *r)
     }
 }
 
-static void one(const json_t *line, const struct lexicon *lex, int32_t eos,
-                bool verbose, struct result *r)
+/* What it was compiled to is the caller's. */
+static struct compiled *one(const json_t *line, const struct lexicon *lex,
+                            int32_t eos, bool verbose, struct result *r)
 {
     const char *name = json_string_value(json_object_get(line, "name"));
     json_t *form = json_pack("{s:s,s:O}", "type", "json_schema", "schema",
@@ -179,13 +187,134 @@ static void one(const json_t *line, const struct lexicon *lex, int32_t eos,
         printf("compile %7.0f us  ", t);
         report(name, &s);
     }
-    compiled_destroy(c);
     json_decref(form);
     free(text);
+    return c;
 }
+
+/* ---- steps ---- */
+
+static double clock_us(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* A request of a step. guide goes ahead of m and finds the tokens, so that what
+ * m is asked for it has not been asked for before. */
+struct row {
+    struct compiled *c;
+    struct masker *guide, *m;
+    int32_t ids[N_POS];
+    uint32_t words[N_POS * N_WORDS];
+    int status;
+};
+
+static void begin_answer(struct row *r, const struct masker_conf *conf)
+{
+    masker_destroy(r->guide);
+    masker_destroy(r->m);
+    if (masker_create(&r->guide, r->c, conf) < 0 ||
+        masker_create(&r->m, r->c, conf) < 0) {
+        abort();
+    }
+}
+
+/* The tokens of the next step; false: the answer has an end among them. */
+static bool guess(struct row *r, int32_t eos)
+{
+    for (int i = 0; i < N_POS; i++) {
+        if ((i > 0 && masker_look(r->guide, r->ids, i) < i) ||
+            masker_mask(r->guide, i, r->words) < 0) {
+            return false;
+        }
+        r->ids[i] = pick(r->words);
+        if (r->ids[i] < 0 || r->ids[i] == eos) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void step(struct masks *w, struct row *row,
+                 const struct masker_conf *conf, double forward_us,
+                 struct samples *build, struct samples *wait)
+{
+    static struct masks_item item[N_ROWS];
+    const struct timespec forward = {0, (long)(1e3 * forward_us)};
+    double t, cpu;
+
+    for (int i = 0; i < N_ROWS; i++) {
+        struct row *r = &row[i];
+
+        while (!guess(r, conf->stop_ids[0])) {
+            begin_answer(r, conf);
+        }
+        (void)masker_look(r->m, r->ids, N_POS - 1);
+        memset(r->words, 0xff, sizeof(r->words));
+        item[i] =
+            (struct masks_item){r->m, N_POS, r->words, N_WORDS, &r->status};
+    }
+    cpu = clock_us(CLOCK_PROCESS_CPUTIME_ID);
+    masks_begin(w, item, N_ROWS);
+    nanosleep(&forward, NULL);
+    t = clock_us(CLOCK_MONOTONIC);
+    masks_wait(w);
+    t = clock_us(CLOCK_MONOTONIC) - t;
+    add(build, clock_us(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+    add(wait, 100 * t / (forward_us + t));
+    for (int i = 0; i < N_ROWS; i++) {
+        (void)masker_advance(row[i].m, row[i].ids, N_POS);
+        (void)masker_advance(row[i].guide, row[i].ids, N_POS);
+    }
+}
+
+/* The schemas are spread over the rows. */
+static void steps(struct compiled **c, int n, int32_t eos)
+{
+    static const double forward_ms[] = {2, 5, 40};
+    static struct row row[N_ROWS];
+    const struct masker_conf conf = {VOCAB, &eos, 1};
+    struct masks *w;
+
+    if (masks_create(&w) < 0) {
+        abort();
+    }
+    printf("\n%d rows x %d positions %13s %9s %9s %9s %9s\n", N_ROWS, N_POS,
+           "n", "median", "p90", "p99", "max");
+    for (int k = 0; k < 3; k++) {
+        struct samples build = {0}, wait = {0};
+        char name[64];
+
+        seed = (uint64_t)k;
+        for (int i = 0; i < N_ROWS; i++) {
+            row[i].c = c[(k + i * n / N_ROWS) % n];
+            begin_answer(&row[i], &conf);
+        }
+        for (int i = 0; i < N_STEPS; i++) {
+            step(w, row, &conf, 1e3 * forward_ms[k], &build, &wait);
+        }
+        report("masks of a step, us", &build);
+        snprintf(name, sizeof(name), "wait, %% of %g ms + wait", forward_ms[k]);
+        report(name, &wait);
+        free(build.v);
+        free(wait.v);
+    }
+    for (int i = 0; i < N_ROWS; i++) {
+        masker_destroy(row[i].guide);
+        masker_destroy(row[i].m);
+    }
+    masks_destroy(w);
+}
+
+#define MAX_SCHEMAS 1000
 
 int main(int argc, char **argv)
 {
+    static struct compiled *all[MAX_SCHEMAS];
+    int n = 0;
     FILE *f = fopen(TEST_SRCDIR "/tests/data/schemas.jsonl", "r");
     struct tokenizer *tok;
     struct lexicon *lex;
@@ -209,15 +338,19 @@ int main(int argc, char **argv)
     printf("vocabulary: %.1f ms, once\n", (now_us() - t) / 1e3);
     printf("%-28s %8s %9s %9s %9s %9s\n", "us", "n", "median", "p90", "p99",
            "max");
-    while (getline(&line, &cap, f) > 0) {
+    while (n < MAX_SCHEMAS && getline(&line, &cap, f) > 0) {
         json_t *v = json_loads(line, 0, NULL);
 
-        one(v, lex, eos, argc > 1 && strcmp(argv[1], "-v") == 0, &r);
+        all[n++] = one(v, lex, eos, argc > 1 && strcmp(argv[1], "-v") == 0, &r);
         json_decref(v);
     }
     report("compile a schema", &r.compile);
     report("mask, distinct states", &r.warm);
     report("mask, automaton cold", &r.cold);
+    steps(all, n, eos);
+    for (int i = 0; i < n; i++) {
+        compiled_destroy(all[i]);
+    }
     free(line);
     fclose(f);
     lexicon_destroy(lex);

@@ -79,7 +79,7 @@ bench-model: tests/bench/bench_model$(EXEEXT)
 EXTRA_PROGRAMS += tests/bench/bench_mask
 BENCH += tests/bench/bench_mask
 tests_bench_bench_mask_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
-tests_bench_bench_mask_LDADD = $(TEXT_LIBS)
+tests_bench_bench_mask_LDADD = daemon/libsched.a $(TEXT_LIBS)
 CLEANFILES += tests/bench/bench_mask$(EXEEXT)
 
 # The scheduler over a model that takes no time.
