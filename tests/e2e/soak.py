@@ -383,7 +383,7 @@ def main():
           f"prompt tokens {status['tokens']['prompt']}, of them cached "
           f"{status['tokens']['cached']}, drawn "
           f"{status['tokens']['completion']}")
-    if load.sessions:
+    if load.sessions and seconds >= 60:
         assert sum(n for what, n in load.counts.items()
                    if what.endswith(": done")) > 0, "no session was kept"
     print(f"  after warm-up {before}")
@@ -392,10 +392,12 @@ def main():
     assert all(n == 0 for n in after["pages"].values()), "pages"
     assert after["fds"] == before["fds"], "descriptors"
     assert after["memory"] <= before["memory"] + MEMORY_SLACK, "memory"
-    # The load was what it says.
-    for what in ("whole", "cancelled", "timeout", "busy"):
-        assert load.counts[what] > 0, what
-    assert status["steps"]["preempted"] > 0, "nothing was pre-empted"
+    assert load.counts["whole"] > 0, "nothing ran to its end"
+    # The load was what it says; a short one on a slow machine may not get there.
+    if seconds >= 60:
+        for what in ("cancelled", "timeout", "busy"):
+            assert load.counts[what] > 0, what
+        assert status["steps"]["preempted"] > 0, "nothing was pre-empted"
 
 
 if __name__ == "__main__":
