@@ -102,7 +102,11 @@ static void end(struct rig *r, uint64_t salt, struct session *s, int r0,
 
     assert_int_equal(prefix_put(r->p, salt, s, s->committed, r0), 0);
     if (mark) {
-        assert_true(prefix_mark(r->p, salt, s->ids, s->committed, &aux));
+        bool ok = prefix_mark(r->p, salt, s->ids, s->committed, &aux);
+
+        /* A run without a pure MTP half does not take the place of a shorter
+         * page that has one, and then its window is not whole. */
+        assert_true(ok || r0 < 0);
     }
     session_destroy(s);
 }
@@ -366,7 +370,6 @@ static void test_random_use(void **state)
     static int32_t put[ROUNDS][LEN];
     static int n_put[ROUNDS];
     struct prefix_pin *pin = NULL;
-    int n_marks = 0, n_marked = 0;
     struct rig r;
 
     (void)state;
@@ -395,12 +398,7 @@ static void test_random_use(void **state)
         mark = rnd(3) > 0;
         found = compute(&r, 0, ids, n, r0_of_pages, &s);
         assert_in_range(found, 0, best);
-        end(&r, 0, s, r0_of_tail, false);
-        if (mark && found < n) {
-            /* Not where a page of the window is another text's by now. */
-            n_marked += prefix_mark(r.p, 0, ids, n, NULL);
-            n_marks++;
-        }
+        end(&r, 0, s, r0_of_tail, mark && found < n);
         memcpy(put[round], ids, sizeof(ids));
         n_put[round] = n;
         if (rnd(50) == 0) {
@@ -423,7 +421,6 @@ static void test_random_use(void **state)
         }
     }
     prefix_unpin(r.p, pin);
-    assert_true(n_marked > n_marks * 9 / 10);
     rig_finish(&r);
 }
 
