@@ -169,6 +169,10 @@ void cli_append(struct cli_text *t, const char *s, size_t n);
 int cli_read_prompt(struct cli_text *t, int argc, char **argv);
 /* Sets "prompt": as text, or as bytes where it is not UTF-8. */
 int cli_set_prompt(struct step_request *r, const struct cli_text *t);
+/* Both, for a command whose one argument is a text. 0 or the exit code; said.
+ */
+int cli_take_text(struct cli *cli, struct step_request *r, int argc,
+                  char **argv);
 
 /* ---- cli_calls.c -------------------------------------------------------- */
 

@@ -104,3 +104,23 @@ int cli_set_prompt(struct step_request *r, const struct cli_text *t)
     }
     return cli_request_error(r);
 }
+
+int cli_take_text(struct cli *cli, struct step_request *r, int argc,
+                  char **argv)
+{
+    struct cli_text t = {0};
+    int code;
+
+    if (argc > 1) {
+        return cli_usage(cli, "the text must be one argument: quote it");
+    }
+    code = cli_read_prompt(&t, argc, argv);
+    if (code < 0) {
+        code = cli_usage(cli, "a text is missing");
+    }
+    if (code == 0) {
+        code = cli_set_prompt(r, &t);
+    }
+    free(t.p);
+    return code;
+}

@@ -92,23 +92,13 @@ static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
          "the sum and the mean, on stderr"},
         {0},
     };
-    struct cli_text t = {0};
     struct totals totals = {0};
     int n, code = cli_parse(cli, options, r, argc, argv, &n);
 
     if (code >= 0) {
         return code;
     }
-    if (n > 1) {
-        return cli_usage(cli, "the text must be one argument: quote it");
-    }
-    code = cli_read_prompt(&t, n, argv);
-    if (code < 0) {
-        code = cli_usage(cli, "a text is missing");
-    }
-    if (code == 0) {
-        code = cli_set_prompt(r, &t);
-    }
+    code = cli_take_text(cli, r, n, argv);
     if (code == 0) {
         code = cli_connect(cli);
     }
@@ -119,7 +109,6 @@ static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
         fprintf(stderr, "%zu tokens, logprob %.4f, mean %.4f\n", totals.n,
                 totals.sum, totals.sum / (double)totals.n);
     }
-    free(t.p);
     return code;
 }
 

@@ -4,7 +4,6 @@
  * stepctl tokenize: a text's token ids on one line.
  */
 
-#include <stdlib.h>
 
 #include "client/cli.h"
 
@@ -14,30 +13,19 @@ static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
         {"json", CLI_FLAG, NULL, NULL, &cli->json, "print the events as JSON"},
         {0},
     };
-    struct cli_text t = {0};
     size_t n_printed = 0;
     int n, code = cli_parse(cli, options, r, argc, argv, &n);
 
     if (code >= 0) {
         return code;
     }
-    if (n > 1) {
-        return cli_usage(cli, "the text must be one argument: quote it");
-    }
-    code = cli_read_prompt(&t, n, argv);
-    if (code < 0) {
-        code = cli_usage(cli, "a text is missing");
-    }
-    if (code == 0) {
-        code = cli_set_prompt(r, &t);
-    }
+    code = cli_take_text(cli, r, n, argv);
     if (code == 0) {
         code = cli_connect(cli);
     }
     if (code == 0) {
         code = cli_run(cli, r, cli_print_ids, &n_printed);
     }
-    free(t.p);
     return code;
 }
 
