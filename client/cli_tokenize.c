@@ -4,7 +4,6 @@
  * stepctl tokenize: a text's token ids on one line.
  */
 
-
 #include "client/cli.h"
 
 static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
