@@ -30,6 +30,15 @@ static enum call failing;
 static int fail_at, fail_errno, n_calls;
 static long n_live; /* allocations of the client's that are not freed */
 
+/* Not even a sum of 0 is written by the service's thread: it would take the
+ * client's back. */
+static inline void count_live(bool applies, long n)
+{
+    if (armed && applies) {
+        n_live += n;
+    }
+}
+
 static bool fails(enum call call)
 {
     if (!armed || call != failing || n_calls++ != fail_at) {
@@ -58,7 +67,7 @@ void *malloc(size_t n)
 {
     void *p = fails(MALLOC) ? NULL : __libc_malloc(n);
 
-    n_live += armed && p != NULL;
+    count_live(p != NULL, 1);
     return p;
 }
 
@@ -66,7 +75,7 @@ void *calloc(size_t count, size_t n)
 {
     void *p = fails(MALLOC) ? NULL : __libc_calloc(count, n);
 
-    n_live += armed && p != NULL;
+    count_live(p != NULL, 1);
     return p;
 }
 
@@ -74,13 +83,13 @@ void *realloc(void *old, size_t n)
 {
     void *p = fails(MALLOC) ? NULL : __libc_realloc(old, n);
 
-    n_live += armed && old == NULL && p != NULL;
+    count_live(old == NULL && p != NULL, 1);
     return p;
 }
 
 void free(void *p)
 {
-    n_live -= armed && p != NULL;
+    count_live(p != NULL, -1);
     __libc_free(p);
 }
 #endif

@@ -136,6 +136,7 @@ class User:
     """One client."""
 
     def __init__(self, load, seed, k):
+        self.unread = False  # an answer of ours waits to be read
         self.load = load
         self.name = f"user-{k}"
         self.rng = random.Random(seed)
@@ -175,7 +176,7 @@ class User:
         has in common with what was there, and gives the same answer."""
         i = self.rng.randrange(len(self.load.requests))
         more["priority"] = self.rng.choice([0, 0, 0, 0, -3, 5])
-        if self.load.sessions and self.rng.random() < 0.3:
+        if self.load.sessions and not self.unread and self.rng.random() < 0.3:
             more["session"] = self.a_session()
         return i, self.client().submit("generate", **self.load.requests[i],
                                        **more)
@@ -230,11 +231,15 @@ class User:
 
     def read_slowly(self):
         """Wide output that is left unread while others are asked for on a
-        second connection; what was paused goes on where it was."""
+        second connection; what was paused goes on where it was. It may hold a
+        session meanwhile: who leaves that unread must not wait for another,
+        whose writer may wait for his."""
         i, request_id = self.submit()
         other, self.conn = self.conn, None
+        self.unread = True
         for _ in range(self.rng.randrange(1, 4)):
             self.ask()
+        self.unread = False
         self.drop()
         self.conn = other
         self.load.check(i, list(other.events_of(request_id)), False)
