@@ -158,6 +158,7 @@ stop_stepd
 
 # The first step waits, so the job runs until it is cancelled.
 start_stepd -n held --set test_hold_steps=yes
+rm -f "$tmp/out" # "accepted" stands in it already
 ctl complete --json --max-tokens 3000 'Once upon a time' >"$tmp/out" \
     2>"$tmp/err" &
 running=$!

@@ -19,9 +19,10 @@ kill_main()
 # hold_request FILE: a request that is held in its first step.
 hold_request()
 {
+    rm -f "$1" # what an earlier one was told is no answer
     ctl complete --max-tokens 3 --json x >"$1" 2>&1 &
     held=$!
-    until_true grep -q accepted "$1"
+    until_true grep -qs accepted "$1"
 }
 
 # serves DRILL: with the plain configuration, and after a start of its own.
