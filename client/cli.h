@@ -53,7 +53,6 @@ int cli_score(struct cli *cli, int argc, char **argv);
 int cli_sessions(struct cli *cli, int argc, char **argv);
 int cli_top(struct cli *cli, int argc, char **argv);
 int cli_bench(struct cli *cli, int argc, char **argv);
-int cli_later(struct cli *cli, int argc, char **argv);
 
 /* Runs a command with a request of an op, destroyed at the end. */
 int cli_with_request(struct cli *cli, const char *op,

@@ -66,7 +66,6 @@ client_stepctl_SOURCES = \
 	client/cli_drain.c \
 	client/cli_generate.c \
 	client/cli_input.c \
-	client/cli_later.c \
 	client/cli_line.c \
 	client/cli_metrics.c \
 	client/cli_options.c \
