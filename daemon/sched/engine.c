@@ -683,7 +683,8 @@ static void serve(struct engine *e)
             fail(e, EXIT_FAULT, r == -ENOMEM ? "no_memory" : "internal", cause);
             return;
         }
-        if (r == 0 && !moved) {
+        /* A stop's nudge may have been heard above: it is not sent again. */
+        if (r == 0 && !moved && !atomic_load(&e->stop)) {
             atomic_store(&e->idle, true);
             doze(e);
             atomic_store(&e->idle, false);
@@ -937,8 +938,8 @@ void engine_stop(struct engine *e)
         return;
     }
     atomic_store(&e->stop, true);
-    prep_stop(e->prep);
     poke(e);
+    prep_stop(e->prep);
     while (n_over > 0) {
         item = mbox_pop_wait(e->out, -1);
         if (item == &over) {

@@ -650,6 +650,9 @@ int model_self_test(struct model *m, char *why, size_t n)
 
 int model_verify_files(struct model *m, char *why, size_t n)
 {
+    if (fake.on_verify != NULL) {
+        fake.on_verify(fake.ctx);
+    }
     if (fake.stale_after > 0 && m->stats.steps >= fake.stale_after) {
         snprintf(why, n, "model-00001.safetensors has changed");
         return -ESTALE;

@@ -42,6 +42,8 @@ struct fake_conf {
     void (*on_layer)(void *ctx, uint64_t n);
     /* Called between bytes of the load. */
     void (*on_load)(void *ctx);
+    /* Called in model_verify_files: after a step or a sleep of the engine. */
+    void (*on_verify)(void *ctx);
     void *ctx;
     /* A step's time for a fake clock: base + rows * row. */
     uint64_t *clock_us;

@@ -9,6 +9,9 @@
 
 #include "tests/test.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "tests/daemon/engine_rig.h"
 #include "tests/daemon/fake_model.h"
 
@@ -349,6 +352,76 @@ static void test_stop_ends_running_and_waiting(void **state)
     rig_finish(&r);
 }
 
+/* The engine thread between a sleep and its look at what came in: it waits for
+ * verify_go, once. */
+static atomic_bool hold_verify;
+static sem_t verify_waits, verify_go;
+static pthread_t engine_thread;
+
+static void on_verify(void *ctx)
+{
+    (void)ctx;
+    if (atomic_exchange(&hold_verify, false)) {
+        engine_thread = pthread_self();
+        (void)sem_post(&verify_waits);
+        while (sem_wait(&verify_go) < 0) {
+        }
+    }
+}
+
+/* The refusal's wake, on the engine thread in the middle of its look, ends with
+ * that of a preparation thread that was stopped. */
+static atomic_bool hold_wake, stopping;
+static sem_t stopped;
+
+static void on_wake(void *ctx)
+{
+    bool engine = pthread_equal(pthread_self(), engine_thread);
+
+    rig_on_wake(ctx);
+    if (engine && atomic_exchange(&hold_wake, false)) {
+        while (sem_wait(&stopped) < 0) {
+        }
+    } else if (!engine && atomic_load(&stopping)) {
+        (void)sem_post(&stopped);
+    }
+}
+
+/* A stop that comes while the engine looks at its box, after it has looked at
+ * the flag: the nudge that it took out there was the stop's only one. */
+static void test_stop_in_the_middle_of_a_look(void **state)
+{
+    struct rig r;
+    struct job *bad, *text;
+    uint64_t id;
+
+    (void)state;
+    fake_rig_init(&r);
+    fake.on_verify = on_verify;
+    (void)sem_init(&verify_waits, 0, 0);
+    (void)sem_init(&verify_go, 0, 0);
+    (void)sem_init(&stopped, 0, 0);
+    r.conf.wake = on_wake;
+    rig_start(&r);
+    wait_state(&r, ENGINE_READY);
+    atomic_store(&hold_verify, true);
+    engine_release(r.engine, 0); /* wakes it */
+    while (sem_wait(&verify_waits) < 0) {
+    }
+    bad = new_job(&r, "one", 5);
+    bad->drafts = 100;
+    id = submit(&r, bad);
+    text = new_job(&r, "two", 5);
+    text->kind = JOB_TOKENIZE;
+    /* It is answered by the thread that has handed on the other. */
+    assert_true(wait_over(&r, submit(&r, text))->done);
+    atomic_store(&hold_wake, true);
+    (void)sem_post(&verify_go);
+    assert_true(wait_over(&r, id)->failed);
+    atomic_store(&stopping, true);
+    rig_finish(&r);
+}
+
 static void test_pause_holds_one_job(void **state)
 {
     struct rig r;
@@ -517,6 +590,7 @@ int main(void)
         cmocka_unit_test(test_time_limit_covers_queue_and_steps),
         cmocka_unit_test(test_drain_lets_accepted_work_end),
         cmocka_unit_test(test_stop_ends_running_and_waiting),
+        cmocka_unit_test(test_stop_in_the_middle_of_a_look),
         cmocka_unit_test(test_pause_holds_one_job),
         cmocka_unit_test(test_fault_of_the_device_ends_all),
         cmocka_unit_test(test_changed_shards_end_all_as_corrupt),
