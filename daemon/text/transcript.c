@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/text/utf8.h"
+
 /* What stands between the brackets. */
 static const char *inside(const char *list, size_t *n)
 {
@@ -52,6 +54,8 @@ void transcript_join(const char *a, size_t n_a, const char *b, size_t n_b,
     str_putc(out, ']');
 }
 
+/* Text of which a client had the exact bytes may be no UTF-8; JSON is, so what
+ * is no part of a character becomes U+FFFD, as for everybody else (wire.h). */
 static void put_string(struct str *out, const char *s, size_t n)
 {
     char esc[8];
@@ -59,6 +63,7 @@ static void put_string(struct str *out, const char *s, size_t n)
     str_putc(out, '"');
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
+        int len = c < 0x80 ? 1 : utf8_char((const uint8_t *)s + i, n - i);
 
         if (c == '"' || c == '\\') {
             str_putc(out, '\\');
@@ -66,8 +71,11 @@ static void put_string(struct str *out, const char *s, size_t n)
         } else if (c < 0x20) {
             (void)snprintf(esc, sizeof(esc), "\\u%04x", c);
             str_add(out, esc, 6);
+        } else if (len == 0) {
+            str_puts(out, "\xef\xbf\xbd");
         } else {
-            str_putc(out, (char)c);
+            str_add(out, s + i, (size_t)len);
+            i += (size_t)len - 1;
         }
     }
     str_putc(out, '"');

@@ -23,7 +23,8 @@ void transcript_call(const char *id, const char *name, size_t n_name,
                      const char *arguments, size_t n_arguments,
                      struct str *calls);
 /* An assistant's message as a list of one; reasoning and calls only where there
- * are any. Texts are UTF-8 and may hold NUL. */
+ * are any. Texts may hold NUL; a byte that is no part of a character becomes
+ * U+FFFD. */
 void transcript_answer(const struct str *reasoning, const struct str *content,
                        const struct str *calls, struct str *out);
 

@@ -67,11 +67,47 @@ static void test_writers_wait_in_order(void **state)
     named_destroy(&t, n);
 }
 
+/* With want_bytes a client gets what no character is made of. The session keeps
+ * it as JSON, which append must be able to read. */
+static void test_bytes_that_are_no_text_stay_readable(void **state)
+{
+    static const char said_bytes[] = "a\xff\xe2\x82z \xc3\xa9 \xf0\x9f";
+    struct named_table t = {.limits = {2, 2}};
+    struct named *n = named_make(&t, 1, "", "a");
+    struct job *j = job_create(JOB_GENERATE), *next;
+    struct event *e = event_create(EVENT_DELTA, j);
+    const int32_t ids[] = {0, 1, 2};
+    struct said said = {0};
+
+    (void)state;
+    e->kind = EVENT_CONTENT;
+    e->text_is_bytes = true;
+    e->text = (struct job_text){strdup(said_bytes), sizeof(said_bytes) - 1};
+    said_take(&said, e);
+    event_destroy(e);
+    j->chat = true;
+    j->messages = (struct job_text){strdup("[1]"), 3};
+    assert_int_equal(named_turn(n, j, &said, ids, 3, 2), 0);
+    assert_string_equal(
+        n->messages.p,
+        "[1,{\"role\":\"assistant\",\"content\":\"a\xef\xbf\xbd\xef\xbf\xbd"
+        "\xef\xbf\xbdz \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\"}]");
+    next = job_create(JOB_GENERATE);
+    next->messages = (struct job_text){strdup("[2]"), 3};
+    assert_int_equal(named_append(n, next), 0);
+    assert_int_equal(next->messages.n, n->messages.n + 2);
+    said_finish(&said);
+    job_destroy(j);
+    job_destroy(next);
+    named_destroy(&t, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_caps_of_owners_and_of_all),
         cmocka_unit_test(test_writers_wait_in_order),
+        cmocka_unit_test(test_bytes_that_are_no_text_stay_readable),
     };
 
     return test_main(tests, NULL, NULL);
