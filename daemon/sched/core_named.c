@@ -391,6 +391,7 @@ static void drop(struct core *c, struct job *j, struct named *n)
         core_refuse(c, j, "internal", "session", "%s", why);
         return;
     }
+    core_drop_saves(c, n);
     let_go(c, n);
     n->pinned = false;
     n->loaded = true; /* empty: core_named_next forgets it */

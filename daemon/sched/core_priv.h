@@ -110,6 +110,8 @@ void core_close_store(struct core *c);
 /* j NULL: nobody asked. */
 void core_save(struct core *c, struct named *n, struct job *j);
 void core_load(struct core *c, struct named *n);
+/* The session goes: none of its saves leaves a file. */
+void core_drop_saves(struct core *c, struct named *n);
 int core_unlink(struct core *c, const struct named *n, char *why, size_t n_why);
 
 /* ---- core_cache.c ---- */

@@ -31,7 +31,8 @@ struct saving {
     uint32_t uid;
     char tenant[JOB_MAX_TENANT + 1];
     struct job *job; /* who asked; NULL: nobody */
-    bool started, ended;
+    bool started;
+    bool dropped; /* the session was, since: its file must not stay */
     /* save */
     struct prefix_pin *pin, *open_pin;
     int32_t *page[STORE_N_RUNS];
@@ -39,9 +40,9 @@ struct saving {
     /* load */
     struct session *into;
     struct session_pages open; /* of the run of that name */
-    bool no_room;  /* the pages are not read: they will be computed */
-    char why[256]; /* then */
-    bool never;    /* not only now, but as long as others are pinned */
+    bool no_room;     /* the pages are not read: they will be computed */
+    char why[256];    /* then */
+    const char *code; /* then, for who wants nothing but the pages */
 };
 
 static void saving_destroy(struct core *c, struct saving *x)
@@ -88,6 +89,7 @@ static struct named *named_of(const struct core *c, const struct saving *x)
 
 /* ---- saving -------------------------------------------------------------- */
 
+/* What is there and what is on its way. */
 static uint64_t disk_of(const struct core *c, const struct named *but, bool own)
 {
     uint64_t sum = 0;
@@ -95,7 +97,8 @@ static uint64_t disk_of(const struct core *c, const struct named *but, bool own)
     for (const struct named *n = c->named.first; n != NULL; n = n->next) {
         if (n != but && (!own || (n->uid == but->uid &&
                                   strcmp(n->tenant, but->tenant) == 0))) {
-            sum += n->file_bytes;
+            sum += n->file_bytes > n->saving_bytes ? n->file_bytes
+                                                   : n->saving_bytes;
         }
     }
     return sum;
@@ -259,7 +262,23 @@ void core_save(struct core *c, struct named *n, struct job *j)
         return;
     }
     n->changed = false; /* what changes from now on is not in the file */
+    n->n_saving++;
+    n->saving_bytes = bytes > n->saving_bytes ? bytes : n->saving_bytes;
     (void)core_tend(c);
+}
+
+/* Saves that are on their way leave no file: the name may be another
+ * conversation's by then. */
+void core_drop_saves(struct core *c, struct named *n)
+{
+    for (struct saving *x = c->saving; x != NULL; x = x->next) {
+        if (!x->t->load && !x->dropped && named_of(c, x) == n) {
+            x->dropped = true;
+            atomic_store(&x->t->unwanted, true);
+        }
+    }
+    n->n_saving = 0;
+    n->saving_bytes = 0;
 }
 
 /* The next chunk of pages to the thread. */
@@ -309,6 +328,7 @@ static const char *code_of(int r)
 {
     switch (r) {
     case -ENOENT:
+    case -ESTALE:
         return "not_found";
     case -EBADMSG:
         return "corrupt";
@@ -326,8 +346,12 @@ static const char *code_of(int r)
 
 static void saved(struct core *c, struct saving *x, int state)
 {
-    struct named *n = named_of(c, x);
+    struct named *n = x->dropped ? NULL : named_of(c, x);
 
+    BUG_ON(!x->dropped && n == NULL);
+    if (n != NULL && --n->n_saving == 0) {
+        n->saving_bytes = 0;
+    }
     if (state < 0) {
         if (n != NULL) {
             n->changed = true;
@@ -335,7 +359,7 @@ static void saved(struct core *c, struct saving *x, int state)
         say_unsaved(c, x->t->name, x->job, code_of(state), x->t->why);
         return;
     }
-    if (n == NULL) { /* dropped meanwhile */
+    if (n == NULL) { /* it was renamed before it was known to be unwanted */
         (void)store_unlink(c->store, x->t->owner, x->t->name);
     } else {
         n->file_bytes = x->t->head.file_bytes;
@@ -393,7 +417,6 @@ static bool may_fit(struct core *c, struct saving *x)
     struct prefix_counts counts;
 
     prefix_counts(c->prefix, &counts);
-    x->never = false;
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         int room = kvpool_free_pages(c->pool, (enum model_group)g) +
                    counts.evictable[g];
@@ -401,15 +424,17 @@ static bool may_fit(struct core *c, struct saving *x)
             kvpool_pages(c->pool, (enum model_group)g) - counts.pinned[g];
 
         if ((int64_t)want[g] > room) {
-            x->never = (int64_t)want[g] > most;
-            (void)snprintf(
-                x->why, sizeof(x->why),
-                "session %s: its pages do not fit: %u are needed, "
-                "%d of %d can be had now (%d are pinned): %s",
-                x->t->name, want[g], room,
-                kvpool_pages(c->pool, (enum model_group)g), counts.pinned[g],
-                x->never ? "unpin some, or a turn computes them again"
-                         : "try again, or a turn computes them again");
+            bool never = (int64_t)want[g] > most;
+
+            x->code = never ? "no_memory" : "busy";
+            (void)snprintf(x->why, sizeof(x->why),
+                           "session %s: its pages do not fit: %u are needed, "
+                           "%d of %d can be had now (%d are pinned): %s",
+                           x->t->name, want[g], room,
+                           kvpool_pages(c->pool, (enum model_group)g),
+                           counts.pinned[g],
+                           never ? "unpin some, or a turn computes them again"
+                                 : "try again, or a turn computes them again");
             return false;
         }
     }
@@ -427,6 +452,14 @@ static void make_room(struct core *c, struct saving *x)
     x->no_room = true;
     if (n == 0) {
         x->no_room = false;
+        return;
+    }
+    if (c->conf.no_prefix_cache) {
+        x->code = "unsupported";
+        (void)snprintf(x->why, sizeof(x->why),
+                       "session %s: with prefix_cache = no nothing computed is "
+                       "kept: a turn computes it again",
+                       x->t->name);
         return;
     }
     if (!may_fit(c, x) || session_create(&x->into, c->pool, &c->geo, x->t->ids,
@@ -525,9 +558,10 @@ static bool refuse_restores(struct core *c, struct saving *x, struct named *n)
 
     while (n->wait != NULL && n->wait->kind == JOB_SESSION &&
            n->wait->op == SESSION_RESTORE) {
-        core_refuse(
-            c, named_next(n), x->never ? "no_memory" : "busy", "session", "%s",
-            x->why[0] != '\0' ? x->why : "no memory to restore a session");
+        core_refuse(c, named_next(n), x->code != NULL ? x->code : "busy",
+                    "session", "%s",
+                    x->why[0] != '\0' ? x->why
+                                      : "no memory to restore a session");
         any = true;
     }
     return any;

@@ -228,9 +228,17 @@ static int check_head(struct file *f, uint64_t size)
                     "%s is %" PRIu64 " bytes long, its header says %" PRIu64,
                     name, size, h->file_bytes);
     }
+    if (memcmp(h->page_bytes, c->page_bytes, sizeof(h->page_bytes)) != 0) {
+        return fail(f->t, -EBADMSG,
+                    "%s has pages of %" PRIu64 " and %" PRIu64
+                    " bytes, this daemon's have %" PRIu64 " and %" PRIu64
+                    ": set drafts as it was (with 0 the pages lack the "
+                    "drafting layers), or drop it",
+                    name, h->page_bytes[MODEL_FULL],
+                    h->page_bytes[MODEL_SLIDING], c->page_bytes[MODEL_FULL],
+                    c->page_bytes[MODEL_SLIDING]);
+    }
     if (h->page_tok != MODEL_PAGE_TOK || h->n_committed > h->n_ids ||
-        h->page_bytes[MODEL_FULL] != c->page_bytes[MODEL_FULL] ||
-        h->page_bytes[MODEL_SLIDING] != c->page_bytes[MODEL_SLIDING] ||
         (h->aux_bytes != 0 && h->aux_bytes != c->aux_bytes) ||
         (h->open_aux_bytes != 0 && h->open_aux_bytes != c->aux_bytes) ||
         !runs_fit(h)) {
@@ -344,6 +352,10 @@ static int save(struct file *f)
                       : put_file(f);
         if (f->fd >= 0 && close(f->fd) < 0 && r == 0) {
             r = fail(f->t, -errno, "%s: %s", temp, strerror(errno));
+        }
+        if (r == 0 && atomic_load(&f->t->unwanted)) {
+            r = fail(f->t, -ESTALE, "%s was dropped while it was saved",
+                     f->t->name);
         }
         if (r == 0 && renameat(dir, temp, dir, f->t->name) < 0) {
             r = fail(f->t, -errno, "%s: rename: %s", temp, strerror(errno));
@@ -540,6 +552,7 @@ int store_transfer_create(struct store_transfer **ret)
         free(t);
         return r;
     }
+    atomic_init(&t->unwanted, false);
     atomic_init(&t->state, 0);
     *ret = t;
     return 0;

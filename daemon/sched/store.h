@@ -78,9 +78,10 @@ struct store_transfer {
     char owner[JOB_MAX_TENANT + 16], name[JOB_MAX_SESSION + 1];
     struct store_head head;
     void *ids, *messages, *tools, *aux, *open_aux;
-    struct mbox *chunk; /* save: to the thread; load: from it */
-    _Atomic int state;  /* 0 running, 1 done, -errno */
-    char why[256];      /* then */
+    struct mbox *chunk;    /* save: to the thread; load: from it */
+    _Atomic bool unwanted; /* save: nothing is renamed any more, -ESTALE */
+    _Atomic int state;     /* 0 running, 1 done, -errno */
+    char why[256];         /* then */
 };
 
 struct store;

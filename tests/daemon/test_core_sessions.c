@@ -40,15 +40,20 @@ static void no_wake(void *ctx)
     (void)ctx;
 }
 
-static void open_rig(struct rig *r)
+static void configure(struct rig *r)
 {
-    rig_init(r);
     r->conf.named = (struct named_limits){16, 16};
     r->conf.session_dir = state_dir;
     r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
     r->conf.prepare = on_prepare;
     r->conf.wake = no_wake;
     granted = (struct queue){.r = r};
+}
+
+static void open_rig(struct rig *r)
+{
+    rig_init(r);
+    configure(r);
     rig_start(r);
 }
 
@@ -396,6 +401,110 @@ static void test_pins_of_one_owner(void **state)
     rig_finish(&r);
 }
 
+/* Saves that have not ended take of the quota as if they had. */
+static void test_saves_at_once_share_the_quota(void **state)
+{
+    struct answer *a, *b;
+    struct stat st;
+    char file[128];
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    open_rig(&r);
+    make(&r, 1, "a", 200, 150, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    rig_finish(&r);
+    path_of(file, sizeof(file), "a");
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(unlink(file), 0);
+
+    for (int i = 0; i < 2; i++) {
+        uint64_t most = (uint64_t)st.st_size * 3 / 2;
+
+        rig_init(&r);
+        configure(&r);
+        *(i == 0 ? &r.conf.session_disk : &r.conf.session_disk_per_owner) =
+            most;
+        rig_start(&r);
+        make(&r, 1, "a", 200, 150, 20);
+        make(&r, 2, "b", 200, 150, 20);
+        a = op(&r, 3, SESSION_SAVE, "a", 0);
+        b = op(&r, 4, SESSION_SAVE, "b", 0);
+        assert_true(b->failed);
+        assert_string_equal(b->code, "busy");
+        /* Again the same one: its file is replaced. */
+        (void)op(&r, 5, SESSION_SAVE, "a", 0);
+        assert_true(wait_for(&r, 3)->done);
+        assert_true(a->session.saved);
+        assert_true(wait_for(&r, 5)->done);
+        assert_true(op_end(&r, 6, SESSION_DROP, "a")->done);
+        assert_true(op_end(&r, 7, SESSION_SAVE, "b")->done);
+        assert_true(op_end(&r, 8, SESSION_DROP, "b")->done);
+        rig_finish(&r);
+    }
+}
+
+/* What was dropped does not come back by a save that was on its way, nor under
+ * the next conversation of that name. */
+static void test_dropped_while_it_is_saved(void **state)
+{
+    struct answer *a;
+    char file[128];
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    path_of(file, sizeof(file), "a");
+    open_rig(&r);
+    make(&r, 1, "a", 800, 0, 20);
+    (void)op(&r, 2, SESSION_SAVE, "a", 0);
+    assert_true(op_end(&r, 3, SESSION_DROP, "a")->done);
+    rig_add(&r, other_turn(4, "a", 100, 20));
+    assert_true(wait_for(&r, 4)->done);
+    a = wait_for(&r, 2); /* whether it was renamed in time or not */
+    if (a->failed) {
+        assert_string_equal(a->code, "not_found");
+    }
+    assert_int_equal(access(file, F_OK), -1);
+    a = op_end(&r, 5, SESSION_UNPIN, "a"); /* shows it */
+    assert_true(a->done);
+    assert_false(a->session.saved);
+    assert_int_equal(a->session.file_bytes, 0);
+    /* Its own save is one. */
+    a = op_end(&r, 6, SESSION_SAVE, "a");
+    assert_true(a->session.saved);
+    assert_int_equal(access(file, F_OK), 0);
+    rig_finish(&r);
+}
+
+/* fr_60, where nothing computed is kept: no success that is none. */
+static void test_fr_60_without_a_prefix_cache(void **state)
+{
+    struct answer *a;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    open_rig(&r);
+    make(&r, 1, "a", 200, 150, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    rig_finish(&r);
+
+    rig_init(&r);
+    configure(&r);
+    r.conf.no_prefix_cache = true;
+    rig_start(&r);
+    a = op_end(&r, 3, SESSION_RESTORE, "a");
+    assert_true(a->failed);
+    assert_string_equal(a->code, "unsupported");
+    assert_non_null(strstr(a->message, "prefix_cache = no"));
+    rig_add(&r, turn(4, "a", 240, 0, 30)); /* a turn finds it all the same */
+    assert_true(wait_for(&r, 4)->done);
+    assert_int_equal(r.answer[1].usage.cached_tokens, 0);
+    rig_finish(&r);
+}
+
 /* Who waits for a session and is cancelled is gone at once. */
 static void test_cancelled_while_it_waits_for_a_session(void **state)
 {
@@ -438,6 +547,9 @@ int main(void)
         cmocka_unit_test_setup(test_others_go_on_during_a_transfer, fresh),
         cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
         cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
+        cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
+        cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
+        cmocka_unit_test_setup(test_fr_60_without_a_prefix_cache, fresh),
         cmocka_unit_test_setup(test_cancelled_while_it_waits_for_a_session,
                                fresh),
     };
