@@ -161,6 +161,8 @@ struct cli_text {
 /* Appends a file ("-": stdin), with a newline before it where the text before
  * ends without one. 0 or the exit code; said. */
 int cli_read_file(struct cli_text *t, const char *path);
+/* The same with a file of JSON, which is kept as it is. */
+int cli_read_json(struct cli_text *t, const char *path);
 /* Appends bytes; exits when memory is out. */
 void cli_append(struct cli_text *t, const char *s, size_t n);
 /* The PROMPT or TEXT of a command: the argument, or stdin where it is "-", or
@@ -197,14 +199,14 @@ struct cli_generate {
     struct step_request *r;
     bool show_reasoning, stats, no_stream, ids;
     const char *schema; /* --json-schema FILE */
-    struct cli_list files, choices;
+    struct cli_list files, choices, biases;
     bool newline; /* the text ends with one, in a pipe too */
     struct cli_text *answer, *reasoning; /* NULL, or where to keep the text */
     bool ended;            /* the last event of the last run has come */
     struct json_t **calls; /* NULL, or where to keep the answer's tool calls */
 };
 /* Options of both: appended to own (which has room for CLI_N_GENERATE more). */
-#define CLI_N_GENERATE 26
+#define CLI_N_GENERATE 28
 void cli_generate_options(struct cli *cli, struct cli_generate *g,
                           struct cli_option *own, size_t n_own);
 /* --file, --json-schema, --choice into text and request. */

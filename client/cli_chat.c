@@ -33,7 +33,7 @@ static void set_tool_choice(struct step_request *r, const char *choice)
 static int set_tools(struct step_request *r, const char *path)
 {
     struct cli_text t = {0};
-    int code = cli_read_file(&t, path);
+    int code = cli_read_json(&t, path);
 
     if (code == 0) {
         step_request_set_json(r, "tools", t.p, t.n);
@@ -159,5 +159,6 @@ int cli_chat(struct cli *cli, int argc, char **argv)
     step_request_destroy(g.r);
     free(g.files.item);
     free(g.choices.item);
+    free(g.biases.item);
     return code;
 }

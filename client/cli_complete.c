@@ -67,5 +67,6 @@ int cli_complete(struct cli *cli, int argc, char **argv)
     step_request_destroy(g.r);
     free(g.files.item);
     free(g.choices.item);
+    free(g.biases.item);
     return code;
 }

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,10 @@ void cli_generate_options(struct cli *cli, struct cli_generate *g,
          "(default: 0, off)"},
         {"logprobs", CLI_KEY_INT, "N", "logprobs", NULL,
          "with so many alternatives; see them with --json"},
+        {"logprobs-mode", CLI_KEY_STR, "MODE", "logprobs_mode", NULL,
+         "raw, or sampled: as drawn from (default: raw)"},
+        {"logit-bias", CLI_LIST, "ID=X", NULL, &g->biases,
+         "add X, -100..100, to this token's logit; repeatable"},
         {"json-schema", CLI_TEXT, "FILE", NULL, &g->schema,
          "the answer fits this schema"},
         {"drafts", CLI_KEY_INT, "N", "drafts", NULL,
@@ -69,7 +74,7 @@ void cli_generate_options(struct cli *cli, struct cli_generate *g,
 static int set_schema(struct cli_generate *g)
 {
     struct cli_text file = {0}, json = {0};
-    int code = cli_read_file(&file, g->schema);
+    int code = cli_read_json(&file, g->schema);
 
     if (code == 0) {
         cli_append(&json, STEP_STR("{\"type\": \"json_schema\", \"schema\": "));
@@ -103,12 +108,59 @@ static int set_choices(struct cli_generate *g)
     return code;
 }
 
+/* ID=X, both as JSON writes them: what is in range is the daemon's to say. */
+static bool put_bias(struct cli_text *json, const char *arg)
+{
+    const size_t n = strspn(arg, "0123456789");
+    char *end = NULL;
+
+    if (n == 0 || arg[n] != '=' || arg[n + 1] == '\0' ||
+        strspn(arg + n + 1, "0123456789+-.eE") != strlen(arg + n + 1)) {
+        return false;
+    }
+    double x = strtod(arg + n + 1, &end);
+    char number[32];
+    snprintf(number, sizeof(number), "%.17g", x);
+    cli_append(json, json->n > 1 ? ", \"" : "\"", json->n > 1 ? 3 : 1);
+    cli_append(json, arg, n);
+    cli_append(json, STEP_STR("\": "));
+    cli_append(json, number, strlen(number));
+    return *end == '\0' && isfinite(x);
+}
+
+static int set_biases(struct cli_generate *g)
+{
+    struct cli_text json = {0};
+    int code = 0;
+
+    cli_append(&json, STEP_STR("{"));
+    for (size_t i = 0; i < g->biases.n && code == 0; i++) {
+        if (!put_bias(&json, g->biases.item[i])) {
+            cli_error("--logit-bias takes ID=X, not '%s'", g->biases.item[i]);
+            code = EX_USAGE;
+        }
+    }
+    cli_append(&json, STEP_STR("}"));
+    if (code == 0) {
+        step_request_set_json(g->r, "logit_bias", json.p, json.n);
+    }
+    free(json.p);
+    return code;
+}
+
 int cli_generate_inputs(struct cli_generate *g, struct cli_text *t)
 {
     int code = 0;
 
     for (size_t i = 0; i < g->files.n && code == 0; i++) {
         code = cli_read_file(t, g->files.item[i]);
+    }
+    if (code == 0 && g->biases.n > 0) {
+        code = set_biases(g);
+    }
+    if (code == 0 && g->schema != NULL && g->choices.n > 0) {
+        cli_error("--choice and --json-schema: one of them");
+        code = EX_USAGE;
     }
     if (code == 0 && g->schema != NULL) {
         code = set_schema(g);

@@ -78,6 +78,30 @@ int cli_read_file(struct cli_text *t, const char *path)
     return code;
 }
 
+int cli_read_json(struct cli_text *t, const char *path)
+{
+    struct step_request *probe = NULL;
+    const char *why = "out of memory";
+    int code = cli_read_file(t, path);
+
+    if (code != 0) {
+        return code;
+    }
+    /* The key is what the message begins with: the file's name is told whole,
+     * and what is wrong is counted in the file's bytes. */
+    if (step_request_create(&probe, "") == 0) {
+        step_request_set_json(probe, "", t->p, t->n);
+        code = cli_exit_code(step_request_error(probe, &why));
+    } else {
+        code = EX_OSERR;
+    }
+    if (code != 0) {
+        cli_error("%s%s", path, why);
+    }
+    step_request_destroy(probe);
+    return code;
+}
+
 int cli_read_prompt(struct cli_text *t, int argc, char **argv)
 {
     if (argc > 0 && strcmp(argv[0], "-") != 0) {

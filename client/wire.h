@@ -155,7 +155,10 @@
  *                       {name, description, parameters}}
  *   tool_choice         "auto" (with tools the default), "none" (the model sees
  *                       the tools and calls none), "required" (it calls one at
- *                       least), or {type: "function", function: {name}}
+ *                       least), or {type: "function", function: {name}}. The
+ *                       last two hold for certain: the calls fit parameters, of
+ *                       a str as far as its enum says, and an answer without
+ *                       one was cut short
  *   reasoning_effort    "low" | "medium" | "high"; absent: nothing in the
  *                       prompt
  *   thinking            bool, true: the answer begins with reasoning
@@ -175,7 +178,9 @@
  *   seed                int 0..2^64-1; absent: drawn and reported in done
  *   max_tokens          int 1..2^31-1; absent, or more than fits: what fits
  *   stop                list of at most max_stops str of 1..max_stop_bytes
- *                       bytes
+ *                       bytes: the answer ends before the first that occurs
+ *                       in it, calls as the model writes them included. In
+ *                       reasoning none is looked for
  *   logprobs            int 0..20: logprobs of the tokens drawn with so many
  *                       alternatives; absent: none
  *   drafts              int 0..3; absent: the engine's choice
@@ -194,7 +199,9 @@
  *                       map, or json_schema: {schema: map}}; {type: "regex",
  *                       regex: str}, fitting the whole; {type: "choice",
  *                       choice: list of str}. A keyword of JSON Schema that
- *                       is not supported is refused by its name
+ *                       is not supported is refused by its name, and so is a
+ *                       key that the type does not have. With tools only where
+ *                       tool_choice is "none"
  *   logit_bias          map of token id (str, decimal) to float -100..100, at
  *                       most max_logit_bias of them: added to the token's logit
  *                       after the penalties, wherever a token is drawn. It

@@ -50,22 +50,37 @@ struct prep {
 
 /* ---- answers ------------------------------------------------------------- */
 
+/* key: what the refusal is about, n bytes. */
 static void fail(const struct prep_env *env, const struct job *j,
-                 const char *code, const char *message)
+                 const char *code, const char *key, size_t n,
+                 const char *message)
 {
+    struct event *e;
+
     if (ticket_take(env->tickets, j->id)) {
-        env->emit(env->ctx, event_error(j, code, "%s", message));
+        e = event_error(j, code, "%s", message);
+        (void)snprintf(e->detail, sizeof(e->detail), "%.*s", (int)n, key);
+        env->emit(env->ctx, e);
     }
 }
 
+/* why: of text/, which begins with the key, or with a path from it on. */
 static void fail_errno(const struct prep_env *env, const struct job *j, int r,
                        const char *why)
 {
+    size_t n = strspn(why, "abcdefghijklmnopqrstuvwxyz_");
+
     if (r == -ENOMEM) {
-        fail(env, j, "no_memory", "not enough memory for this text");
+        fail(env, j, "no_memory", "", 0, "not enough memory for this text");
     } else {
-        fail(env, j, "bad_request", why);
+        fail(env, j, "bad_request", why, n, why);
     }
+}
+
+/* The key of the text that a job is about. */
+static const char *text_key(const struct job *j)
+{
+    return j->chat ? "messages" : "prompt";
 }
 
 /* The parts of an answer; the ticket is ours. False: out of memory. */
@@ -351,18 +366,19 @@ static bool do_generate(const struct prep_env *env, struct job *j)
                           &j->n_ids);
     }
     if (r < 0) {
-        fail_errno(env, j, r, why[0] != '\0' ? why : "the prompt is too long");
+        fail_errno(env, j, r, why[0] != '\0' ? why : "prompt: it is too long");
         return false;
     }
     if (j->n_ids == 0 || (j->kind == JOB_SCORE && j->n_ids < 2)) {
-        fail(env, j, "bad_request", "the prompt is empty");
+        fail(env, j, "bad_request", "prompt", strlen("prompt"),
+             "the prompt is empty");
         return false;
     }
     if (env->max_prompt_tokens > 0 && j->n_ids > env->max_prompt_tokens) {
         snprintf(message, sizeof(message),
                  "the prompt has %d tokens, at most %d fit", j->n_ids,
                  env->max_prompt_tokens);
-        fail(env, j, "too_long", message);
+        fail(env, j, "too_long", text_key(j), strlen(text_key(j)), message);
         return false;
     }
     return compile_grammar(env, j);
@@ -376,7 +392,7 @@ static void do_tokenize(const struct prep_env *env, struct job *j)
                          j->parse_special, INT_MAX, &j->ids, &j->n_ids, &cap);
 
     if (r < 0) {
-        fail_errno(env, j, r, "the text is too long");
+        fail_errno(env, j, r, "prompt: it is too long");
     } else if (ticket_take(env->tickets, j->id)) {
         finish(env, j, put_ids(env, j, j->ids, j->n_ids), j->n_ids);
     }
@@ -392,7 +408,7 @@ static void do_detokenize(const struct prep_env *env, struct job *j)
         if (tokenizer_bytes(env->tokenizer, j->ids[i], &n) == NULL) {
             snprintf(message, sizeof(message), "ids[%d]: there is no token %d",
                      i, (int)j->ids[i]);
-            fail(env, j, "bad_request", message);
+            fail(env, j, "bad_request", "ids", strlen("ids"), message);
             return;
         }
         total += n;
@@ -428,7 +444,7 @@ static void do_render(const struct prep_env *env, struct job *j)
     if (j->want_ids) {
         r = chat_tokenize(env->tokenizer, &p, INT_MAX, &j->ids, &j->n_ids);
         if (r < 0) {
-            fail_errno(env, j, r, "the prompt is too long");
+            fail_errno(env, j, r, "messages: they are too long");
             goto out;
         }
     }

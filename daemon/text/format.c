@@ -149,35 +149,75 @@ static int put_object(struct gram *g, uint32_t from, uint32_t to)
     return g->err;
 }
 
-static const json_t *schema_in(const json_t *v)
+/* A key that nobody reads would quietly change what the answer must fit. keys
+ * are separated by a blank. */
+static int only_keys(const json_t *v, const char *keys, const char *path,
+                     const struct why *why)
+{
+    const char *key;
+    json_t *x;
+
+    json_object_foreach((json_t *)v, key, x)
+    {
+        const size_t n = strlen(key);
+        const char *p = keys;
+
+        while (strncmp(p, key, n) != 0 || (p[n] != ' ' && p[n] != '\0')) {
+            p = strchr(p, ' ');
+            if (p == NULL) {
+                return why_set(why, -EINVAL,
+                               "response_format%s: \"%.60s\" is no key of it "
+                               "(%s)",
+                               path, key, keys);
+            }
+            p++;
+        }
+    }
+    return 0;
+}
+
+/* {schema}, or {json_schema: {schema}} with what others send beside it. */
+static int put_json_schema(struct gram *g, const json_t *v, uint32_t from,
+                           uint32_t to, const struct why *why)
 {
     const json_t *in = json_object_get(v, "json_schema");
+    const json_t *x = json_object_get(in != NULL ? in : v, "schema");
+    int r = in != NULL ? only_keys(v, "type json_schema", "", why)
+                       : only_keys(v, "type schema", "", why);
 
-    return json_object_get(in != NULL ? in : v, "schema");
+    if (r == 0 && in != NULL) {
+        r = only_keys(in, "name description strict schema", ".json_schema",
+                      why);
+    }
+    if (r == 0 && x == NULL) {
+        r = why_set(why, -EINVAL,
+                    "response_format: json_schema needs a schema");
+    }
+    return r == 0 ? put_schema(g, x, from, to, why) : r;
 }
 
 static int put_form(struct gram *g, const json_t *v, uint32_t from, uint32_t to,
                     const struct why *why)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
-    const json_t *x;
+    int r;
 
     if (type != NULL && strcmp(type, "json_schema") == 0) {
-        x = schema_in(v);
-        if (x == NULL) {
-            return why_set(why, -EINVAL,
-                           "response_format: json_schema needs a schema");
-        }
-        return put_schema(g, x, from, to, why);
+        return put_json_schema(g, v, from, to, why);
     }
     if (type != NULL && strcmp(type, "json_object") == 0) {
-        return put_object(g, from, to);
+        r = only_keys(v, "type", "", why);
+        return r == 0 ? put_object(g, from, to) : r;
     }
     if (type != NULL && strcmp(type, "regex") == 0) {
-        return put_regex(g, json_object_get(v, "regex"), from, to, why);
+        r = only_keys(v, "type regex", "", why);
+        return r == 0 ? put_regex(g, json_object_get(v, type), from, to, why)
+                      : r;
     }
     if (type != NULL && strcmp(type, "choice") == 0) {
-        return put_choice(g, json_object_get(v, "choice"), from, to, why);
+        r = only_keys(v, "type choice", "", why);
+        return r == 0 ? put_choice(g, json_object_get(v, type), from, to, why)
+                      : r;
     }
     return why_set(why, -EINVAL,
                    "response_format: type must be text, json_object, "
@@ -217,9 +257,10 @@ int format_compile(struct gram **ret, const struct format_args *a,
     }
     type = json_string_value(json_object_get(v, "type"));
     if (type != NULL && strcmp(type, "text") == 0) {
+        r = only_keys(v, "type", "", why);
         json_decref(v);
         *ret = NULL;
-        return 0;
+        return r;
     }
     g = gram_create();
     if (g == NULL) {

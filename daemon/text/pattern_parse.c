@@ -411,7 +411,10 @@ static int group(struct parser *p)
     if (take(p, '?') && !take(p, ':')) {
         return bad(p, next_is(p, '<') ? "named groups and look-behind are not "
                                         "supported"
-                                      : "look-ahead is not supported");
+                      : next_is(p, '=') || next_is(p, '!')
+                          ? "look-ahead is not supported"
+                          : "of the groups that begin with ? only (?: is "
+                            "supported");
     }
     if (++p->depth > PATTERN_MAX_DEPTH) {
         return bad(p, "groups too deep inside each other");

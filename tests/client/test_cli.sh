@@ -280,14 +280,28 @@ if [ -c /dev/full ]; then
 fi
 echo '{broken' >t
 check 64 ctl chat --tools t Hi
-grep -q 'tools: .* at byte' err || fail "$(cat err)"
+grep -q '^stepctl: t: .* at byte 1$' err || fail "$(cat err)"
+check 64 ctl chat --json-schema t Hi
+grep -q '^stepctl: t: .* at byte 1$' err || fail "$(cat err)"
+# A file is one value: it cannot bring keys of the request along.
+echo 'true, "type": "text"' >t
+check 64 ctl chat --json-schema t Hi
+grep -q '^stepctl: t: ' err || fail "$(cat err)"
+echo true >t
+check 64 ctl complete --json-schema t --choice A Hi
+grep -q 'choice and --json-schema: one of them' err || fail "$(cat err)"
+for bias in '' 5 5= =5 x=1 5=x '5=1 ' 5=nan 5=1e999 -5=1; do
+    check 64 ctl complete --logit-bias "$bias" Hi
+    grep -qF "takes ID=X, not '$bias'" err || fail "$bias: $(cat err)"
+done
 
 # What a later version brings is parsed, and answered without being sent.
 n=$(grep -c '"generate"' main.log)
 echo '{"type": "object"}' >s
 for later in 'chat --session a' 'chat --session a --append' \
     'chat --tool-choice required' 'chat --tool-choice f' \
-    'chat --json-schema s' 'complete --choice A --choice B'; do
+    'chat --json-schema s' 'complete --choice A --choice B' \
+    'chat --logprobs-mode raw' 'complete --logit-bias 5=1 --logit-bias 6=-.5'; do
     # shellcheck disable=SC2086 # words, on purpose
     check 69 ctl $later Hi
     grep -q 'unsupported: this daemon does not know the key' err ||

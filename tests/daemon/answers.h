@@ -44,7 +44,7 @@ struct answer {
     struct event_timings timings;
     uint64_t seed;
     const char *code;
-    char message[256];
+    char message[256], detail[128];
     uint64_t retry_ms;
     struct event_session session; /* done of an op on one */
 };
@@ -196,6 +196,7 @@ static inline void answer_take(struct answer *a, struct event *e)
         a->code = e->code;
         a->retry_ms = e->retry_ms;
         memcpy(a->message, e->message, sizeof(a->message));
+        memcpy(a->detail, e->detail, sizeof(a->detail));
         break;
     }
     event_destroy(e);

@@ -294,6 +294,7 @@ static void test_bad_messages_are_named(void **state)
         set_n(&j->messages, bad[i], strlen(bad[i]));
         assert_false(run(&r, j));
         assert_string_equal(r.a.code, "bad_request");
+        assert_string_equal(r.a.detail, "messages");
         assert_true(strlen(r.a.message) > 5);
         done_with(&r, j);
     }
@@ -415,6 +416,7 @@ static void test_detokenize_names_a_bad_id(void **state)
     j->ids[2] = 99999999;
     assert_false(run(&r, j));
     assert_string_equal(r.a.code, "bad_request");
+    assert_string_equal(r.a.detail, "ids");
     assert_non_null(strstr(r.a.message, "ids[2]"));
     assert_non_null(strstr(r.a.message, "99999999"));
     done_with(&r, j);

@@ -195,6 +195,18 @@ static const struct {
     {"{\"type\":\"regex\"}", "regex must be a string"},
     {"{\"type\":\"choice\",\"choice\":[]}", "choice must be"},
     {"{\"type\":\"choice\",\"choice\":[\"a\",\"\"]}", "choice[1]"},
+    {"{\"type\":\"regex\",\"regex\":\"(?i)a\"}", "only (?:"},
+    /* Others enforce this schema: to pass it over would be a quiet change. */
+    {"{\"type\":\"json_object\",\"schema\":{}}", "\"schema\" is no key"},
+    {"{\"type\":\"text\",\"regex\":\"a\"}", "\"regex\" is no key"},
+    {"{\"type\":\"regex\",\"regex\":\"a\",\"reg\":1}", "\"reg\" is no key"},
+    {"{\"type\":\"choice\",\"choice\":[\"a\"],\"\":1}", "\"\" is no key"},
+    {"{\"type\":\"json_schema\",\"schema\":{},\"strict\":true}",
+     "\"strict\" is no key"},
+    {"{\"type\":\"json_schema\",\"schema\":{},\"json_schema\":{\"schema\":{}}}",
+     "\"schema\" is no key"},
+    {"{\"type\":\"json_schema\",\"json_schema\":{\"shema\":{}}}",
+     "response_format.json_schema: \"shema\" is no key"},
     {"{\"type\":", "response_format"},
 };
 

@@ -114,6 +114,12 @@ start_stepd
 ctl score "The capital of Kenya" >"$tmp/score"
 [ "$(wc -l <"$tmp/score")" -ge 3 ] || fail "stepctl score: $(cat "$tmp/score")"
 grep -Eq $'^-?[0-9.]+\t' "$tmp/score" || fail "stepctl score prints no numbers"
+answer=$(ctl complete x --logit-bias 100=99.5 --logit-bias 5=-1 --max-tokens 3 --ids)
+[ "$answer" = "100 100 100" ] || fail "--logit-bias: $answer"
+answer=$(ctl complete x --logit-bias 100=99.5 --max-tokens 1 --json --logprobs 1 \
+    --top-k 1 --logprobs-mode sampled)
+grep -Eq '"id": 100, "logprob": -?0(\.0)?,' <<<"$answer" ||
+    fail "--logprobs-mode: $answer"
 answer=$(ctl complete "The capital of" --choice Kenya --choice Peru --seed 1)
 [[ $answer == Kenya || $answer == Peru ]] || fail "--choice: $answer"
 echo '{"type": "integer", "minimum": 3, "maximum": 42}' >"$tmp/schema.json"

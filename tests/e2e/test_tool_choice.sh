@@ -97,4 +97,8 @@ assert "patternProperties" in e["message"] and "f/a" in e["message"], e
 e = c.last("generate", messages=[{"role": "user", "content": "x"}],
            tools=TOOLS, response_format={"type": "json_object"})
 assert_error(e, "bad_request", "response_format")
+for choice in ("get", "any", {}, {"type": "function", "function": {"name": "x"}}):
+    e = c.last("generate", messages=[{"role": "user", "content": "x"}],
+               tools=TOOLS, tool_choice=choice)
+    assert_error(e, "bad_request", "tool_choice")
 END
