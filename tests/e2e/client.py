@@ -19,6 +19,7 @@ import os
 import socket
 import struct
 import sys
+import time
 
 import msgpack
 
@@ -49,6 +50,15 @@ def unpack(data):
         max_array_len=2**24, max_map_len=2**24)
     assert isinstance(body, dict), "a frame's body is a map"
     return body
+
+
+def until(look, seconds=120):
+    """What look() gives once that is true, or None; only a hang takes long."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found or time.monotonic() > end:
+            return found
 
 
 class Closed(Exception):

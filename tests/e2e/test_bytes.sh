@@ -171,11 +171,14 @@ for _ in range(400):
 served()
 
 # ---- and nothing is left behind
-for _ in range(50000):
-    after = status()
-    if after["connections"]["open"] == 1 and not after["jobs"] and \
-            free(after) == pages and after["running"] == 0:
-        break
+def settled():
+    s = status()
+    return s["connections"]["open"] == 1 and not s["jobs"] and \
+        free(s) == pages and s["running"] == 0
+
+
+client.until(settled)
+after = status()
 assert after["connections"]["open"] == 1, after["connections"]
 assert after["jobs"] == [] and after["running"] == 0, after
 assert after["open_fds"] == before["open_fds"], (before, after)

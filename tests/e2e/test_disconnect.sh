@@ -14,7 +14,7 @@ start_stepd
 py "$sock" <<'END'
 import random
 import sys
-from client import Client, FINAL
+from client import Client, FINAL, until
 
 path = sys.argv[1]
 rng = random.Random(63)
@@ -27,14 +27,15 @@ def free(status):
 
 
 def settled():
-    """Status once nobody else is there and every page is back; each round is a
-    round trip, and pages that never come back are a failure."""
-    for _ in range(50000):
+    """Status once nobody else is there and every page is back."""
+    def look():
         s = watch.last("status")
-        if s["connections"]["open"] == 1 and not s["jobs"] and \
-                free(s) == pages and s["running"] + s["queued"] == 0:
-            return s
-    raise AssertionError(f"it does not settle: {s}")
+        return s if s["connections"]["open"] == 1 and not s["jobs"] and \
+            free(s) == pages and s["running"] + s["queued"] == 0 else None
+
+    s = until(look)
+    assert s, f"it does not settle: {watch.last('status')}"
+    return s
 
 
 def ask(c, n=10000):

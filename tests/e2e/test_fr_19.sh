@@ -52,6 +52,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 stepd, tmp, model, status, ready = sys.argv[1:]
 manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -61,22 +62,27 @@ with open(tmp + "/log", "wb") as log:
         [stepd, "--config", tmp + "/stepd.conf", "--model", model, "--socket",
          tmp + "/stepd.sock"], stderr=log,
         env=dict(os.environ, NOTIFY_SOCKET=tmp + "/notify"))
+
+
+def when_it_has_ended():
+    p.wait()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.sendto(b"END", tmp + "/notify")
+
+
+# Heard to its end: a few lines that nobody reads, and it waits for a reader.
+threading.Thread(target=when_it_has_ended, daemon=True).start()
+manager.settimeout(120)
 heard = []
-if ready != "0":
-    manager.settimeout(120)
-    while "READY=1" not in heard:
-        heard += manager.recv(4096).decode().split("\n")
-    p.send_signal(signal.SIGTERM)
 try:
-    got = p.wait(120)
+    while "END" not in heard:
+        lines = manager.recv(4096).decode().split("\n")
+        heard += lines
+        if "READY=1" in lines:
+            p.send_signal(signal.SIGTERM)
 finally:
     p.kill()
-manager.setblocking(False)
-try:
-    while True:
-        heard += manager.recv(4096).decode().split("\n")
-except BlockingIOError:
-    pass
+got = p.wait()
 assert got == int(status), f"exit status {got}, not {status}"
 assert heard.count("READY=1") == int(ready), heard
 assert any(s.startswith("STATUS=") for s in heard), heard

@@ -36,7 +36,7 @@ END
 cat >"$tmp/ask.py" <<'END'
 import json
 import sys
-from client import Client
+from client import Client, until
 
 path, fresh = sys.argv[1:]
 # Longer than a page, and shared by the prompt that fails.
@@ -100,12 +100,16 @@ for prompt in ("~", "~" * 200, BEGIN[:100] + "~" + BEGIN):
     assert last["event"] == "error" and last["code"] == "internal", last
     assert all_answers(c) == want
 assert c.last("status")["requests"]["failed"] == 5
-for _ in range(5000):  # the last step may be ending yet
+
+
+def all_free():
     pages = c.last("status")["pages"]
-    if all(pages[g]["free"] == pages[g]["total"] for g in ("full", "sliding")):
-        break
-else:
-    raise AssertionError(pages)
+    return all(pages[g]["free"] == pages[g]["total"]
+               for g in ("full", "sliding"))
+
+
+# The last step may be ending yet.
+assert until(all_free), c.last("status")["pages"]
 END
 
 ask()

@@ -83,7 +83,7 @@ while rounds[-2:] != ["STATUS", "STATUS"]:
     assert line.startswith(("STATUS=Loading: ", "EXTEND_TIMEOUT_USEC=")), line
     rounds.append(line.split("=")[0])
     assert len(rounds) < 20, "a heartbeat without progress"
-assert hear_rest() == []
+assert "READY=1" not in hear_rest()
 
 os.kill(pid, signal.SIGUSR1)
 seen = hear_until("READY=1")
