@@ -323,10 +323,12 @@
  *
  * A client that does not read slows itself only: over the soft output limit its
  * generations pause (cancel is still heard), over the hard one the daemon stops
- * reading from it too, and after slow_client_timeout closes it. While the model
- * loads, hello, ping, describe, status, metrics and cancel are answered;
- * generate and the rest wait in the bounded queue, or get `busy` with retry_ms
- * when they carry wait: false. A failed load is `unavailable`.
+ * reading from it too, and after slow_client_timeout closes it; one that takes
+ * nothing at all while its generations are paused is closed after ten times as
+ * long. While the model loads, hello, ping, describe, status, metrics and
+ * cancel are answered; generate and the rest wait in the bounded queue, or get
+ * `busy` with retry_ms when they carry wait: false. A failed load is
+ * `unavailable`.
  *
  * 6a. SESSIONS
  *

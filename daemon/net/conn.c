@@ -10,7 +10,9 @@
  *   - `in` grows with the bytes that came, not with the length that a header
  *     claims, and its bytes are on the account of the user;
  *   - output waits in one queue; over the soft limit the jobs pause, over the
- *     hard one nothing is read, and the clock of slow_client_timeout runs;
+ *     hard one nothing is read, and the clock of slow_client_timeout runs; in
+ *     between, where nothing grows any more, one that only waits for a byte to
+ *     be taken, so that no job is paused for ever;
  *   - ops->gone is called exactly once, on the way out of CONN_OPEN.
  *
  * Output is written at the end of the loop, not when it is put: many deltas of
@@ -136,6 +138,14 @@ static void mark_pending(struct conn *c)
     }
 }
 
+/* The clock of slow readers, from now on. */
+static void time_reader(struct conn *c, int times)
+{
+    c->slow_timer.repeat =
+        (double)c->host->conf->slow_client_timeout / 1e3 * times;
+    ev_timer_again(c->host->loop, &c->slow_timer);
+}
+
 void conn_close(struct conn *c)
 {
     if (c->state != CONN_OPEN) {
@@ -144,7 +154,7 @@ void conn_close(struct conn *c)
     leave_open(c);
     /* The reader gets as long for the rest as a slow one gets. Input is still
      * read, to throw it away and to see the other end close. */
-    ev_timer_again(c->host->loop, &c->slow_timer);
+    time_reader(c, 1);
     ev_io_start(c->host->loop, &c->rd);
     mark_pending(c);
 }
@@ -319,19 +329,27 @@ static void check_limits(struct conn *c)
     }
     if (!c->soft && c->out.n > soft) {
         c->soft = true;
+        time_reader(c, CONN_STALLED);
         h->ops->slow(c, true);
     } else if (c->soft && c->out.n <= soft / 2) {
         c->soft = false;
+        if (!c->hard) {
+            ev_timer_stop(h->loop, &c->slow_timer);
+        }
         h->ops->slow(c, false);
     }
     if (!c->hard && c->out.n > hard) {
         c->hard = true;
         ev_io_stop(h->loop, &c->rd);
-        ev_timer_again(h->loop, &c->slow_timer);
+        time_reader(c, 1);
         time_frame(c, false);
     } else if (c->hard && c->out.n <= hard / 2) {
         c->hard = false;
-        ev_timer_stop(h->loop, &c->slow_timer);
+        if (c->soft) {
+            time_reader(c, CONN_STALLED);
+        } else {
+            ev_timer_stop(h->loop, &c->slow_timer);
+        }
         ev_io_start(h->loop, &c->rd);
         split_frames(c); /* what was read before reading stopped */
     }
@@ -374,6 +392,7 @@ bool conn_flushed(const struct conn *c)
 void conn_flush(struct conn *c)
 {
     struct ev_loop *loop = c->host->loop;
+    bool taken = false;
     ssize_t n;
 
     while (c->out.n > 0 && c->state <= CONN_CLOSING) {
@@ -382,6 +401,7 @@ void conn_flush(struct conn *c)
         if (n >= 0) {
             buf_consume(&c->out, (size_t)n);
             c->host->bytes_out += (uint64_t)n;
+            taken = true;
         } else if (errno == EAGAIN) {
             break;
         } else if (errno != EINTR) {
@@ -400,6 +420,9 @@ void conn_flush(struct conn *c)
             linger(c);
             return;
         }
+    }
+    if (taken && c->state == CONN_OPEN && c->soft && !c->hard) {
+        time_reader(c, CONN_STALLED);
     }
     check_limits(c);
 }
@@ -430,8 +453,7 @@ struct conn *conn_create(struct conn_host *h, int fd, const struct peer *peer,
     ev_io_init(&c->wr, on_writable, fd, EV_WRITE);
     ev_timer_init(&c->frame_timer, on_frame_timeout, 0.,
                   (double)h->conf->frame_timeout / 1e3);
-    ev_timer_init(&c->slow_timer, on_too_slow, 0.,
-                  (double)h->conf->slow_client_timeout / 1e3);
+    ev_timer_init(&c->slow_timer, on_too_slow, 0., 0.); /* time_reader */
     ev_timer_init(&c->linger_timer, on_linger_over, CONN_LINGER_S, 0.);
     c->rd.data = c->wr.data = c;
     c->frame_timer.data = c->slow_timer.data = c->linger_timer.data = c;

@@ -29,6 +29,8 @@ struct flight;
 /* How long a closed connection is still read, so that its client gets to read
  * the last error instead of a broken pipe. */
 #define CONN_LINGER_S 2.0
+/* slow_client_timeouts that one above the soft limit may take nothing for. */
+#define CONN_STALLED 10
 #define CONN_RETRY_MS 1000 /* what `busy` advises */
 
 enum conn_state {

@@ -399,6 +399,62 @@ static void fr_80_slow_reader_pauses_its_jobs_and_no_others(void **state)
     client_close(&other);
 }
 
+/* Between the limits nothing grows any more: a job would be paused for ever,
+ * with its session. Who takes a little now and then is no such client. */
+static void fr_80_who_takes_nothing_is_dropped(void **state)
+{
+    struct client c;
+    char text[1001], one;
+
+    (void)state;
+    memset(text, 'x', 1000);
+    text[1000] = '\0';
+    slow_open(&c);
+    begin_jobs(&c, 1);
+    while (!fake_job(b->engine, 0)->paused) {
+        fake_delta(b->engine, 0, text);
+        bench_run(b);
+    }
+    assert_false(bench_conn(b)->hard);
+    assert_true(ev_is_active(&bench_conn(b)->slow_timer));
+    assert_true(bench_conn(b)->slow_timer.repeat >= 0.02 * CONN_STALLED);
+    bench_wait_conns(b, 0);
+    assert_int_equal(b->server->host.n_slow, 1);
+    assert_int_equal(fake_job(b->engine, 0)->n_cancels, 1);
+    while (recv(c.fd, &one, 1, MSG_DONTWAIT) == 1) {
+    }
+    client_close(&c);
+}
+
+static void fr_80_the_clock_stops_when_it_reads(void **state)
+{
+    struct client c;
+    struct conn *k;
+    char text[1001];
+    double first, ends;
+
+    (void)state;
+    memset(text, 'x', 1000);
+    text[1000] = '\0';
+    slow_open(&c);
+    begin_jobs(&c, 1);
+    k = bench_conn(b);
+    while (k->out.n < 14 << 10) { /* what is left of it takes several writes */
+        fake_delta(b->engine, 0, text);
+        bench_run(b);
+    }
+    first = ends = k->slow_timer.at;
+    while (k->soft) {
+        assert_true(ev_is_active(&k->slow_timer));
+        assert_true(k->slow_timer.at >= ends);
+        ends = k->slow_timer.at;
+        (void)client_hear(b, &c);
+    }
+    assert_true(ends > first); /* it began anew */
+    assert_false(ev_is_active(&k->slow_timer));
+    client_close(&c);
+}
+
 static void fr_80_memory_of_a_slow_reader_is_bounded(void **state)
 {
     struct client c;
@@ -501,6 +557,8 @@ int main(void)
         CASE(test_disconnect_in_every_state_leaves_nothing),
         CASE(test_an_error_is_readable_while_sending),
         PATIENT(fr_80_slow_reader_pauses_its_jobs_and_no_others),
+        SMALL(fr_80_who_takes_nothing_is_dropped),
+        PATIENT(fr_80_the_clock_stops_when_it_reads),
         SMALL(fr_80_memory_of_a_slow_reader_is_bounded),
         PATIENT(test_pipelined_requests_survive_the_hard_limit),
         PATIENT(test_output_beyond_all_limits_drops),
