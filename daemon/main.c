@@ -491,6 +491,7 @@ static int create_engine(struct daemon *d)
         .no_prefix_cache = !d->opts.conf.prefix_cache,
         .max_sessions = d->opts.conf.max_sessions,
         .max_sessions_per_owner = d->opts.conf.max_sessions_per_owner,
+        .max_session_text_per_owner = d->opts.conf.max_session_text_per_owner,
         .session_dir = session_dir,
         .session_disk = d->opts.conf.session_disk,
         .session_disk_per_owner = d->opts.conf.session_disk_per_owner,

@@ -154,6 +154,8 @@ static const struct conf_key table[] = {
         "Named sessions of all users", false),
     NUMBER(max_sessions_per_owner, CONF_INT, "256", 1, 1000000, "sessions",
         "Named sessions of one user (and tenant)", false),
+    NUMBER(max_session_text_per_owner, CONF_BYTES, "64M", 1, 2 * GIB, "bytes",
+        "Bytes of messages and tools in all sessions of one user (and tenant)", false),
     NUMBER(session_disk, CONF_BYTES, "256G", 0, 1024 * 1024 * GIB, "bytes",
         "Bytes of all saved sessions", false),
     NUMBER(session_disk_per_owner, CONF_BYTES, "64G", 0, 1024 * 1024 * GIB,

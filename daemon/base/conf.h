@@ -72,6 +72,7 @@ struct conf {
     uint64_t frame_timeout, slow_client_timeout;
     /* the process */
     int max_sessions, max_sessions_per_owner;
+    uint64_t max_session_text_per_owner;
     uint64_t session_disk, session_disk_per_owner, session_disk_floor;
     uint64_t drain_timeout, idle_exit;
     int log_level; /* enum log_level */

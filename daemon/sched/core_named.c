@@ -17,6 +17,7 @@
  */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,25 @@ static void run_op(struct core *c, struct job *j, struct named *n);
 
 /* ---- the writer ---------------------------------------------------------- */
 
+/* Whether the owner may keep a conversation of so many bytes in this session;
+ * else the job has got its end. */
+static bool has_room(struct core *c, const struct named *n, struct job *j,
+                     uint64_t bytes)
+{
+    uint64_t others, most = c->named.limits.text_per_owner;
+
+    if (named_has_room(&c->named, j->uid, j->tenant, n, bytes, &others)) {
+        return true;
+    }
+    core_refuse(c, j, bytes > most ? "too_long" : "busy", "session",
+                "messages and tools of %" PRIu64 " bytes beside %" PRIu64
+                " of this user's other sessions, at most %" PRIu64
+                " (max_session_text_per_owner): %s",
+                bytes, others, most,
+                bytes > most ? "begin a new one" : "drop some");
+    return false;
+}
+
 /* Gives the session to the job. */
 static void start(struct core *c, struct named *n, struct job *j)
 {
@@ -83,7 +103,7 @@ static void start(struct core *c, struct named *n, struct job *j)
     } else if (j->append && named_append(n, j) < 0) {
         core_refuse(c, j, "no_memory", "",
                     "not enough memory for this request");
-    } else {
+    } else if (has_room(c, n, j, j->messages.n + j->tools.n)) {
         n->writer = j->id;
         n->used_us = core_now_us(c);
         j->granted = true;
@@ -368,6 +388,9 @@ static void fork_it(struct core *c, struct job *j, struct named *n)
     if (named_find(&c->named, j->uid, j->tenant, j->to) != NULL) {
         core_refuse(c, j, "bad_request", "to", "there is a session %s already",
                     j->to);
+        return;
+    }
+    if (!has_room(c, NULL, j, n->messages.n + n->tools.n)) {
         return;
     }
     to = named_make(&c->named, j->uid, j->tenant, j->to);

@@ -41,6 +41,7 @@ struct engine_conf {
     int drafts; /* greatest depth, -1 = what the model has */
     bool no_prefix_cache, share_prefix_cache;
     int max_sessions, max_sessions_per_owner;
+    uint64_t max_session_text_per_owner;
     const char *session_dir; /* copied; NULL or "": none are saved */
     uint64_t session_disk, session_disk_per_owner, session_disk_floor;
     bool hold_load;   /* tests: the load waits for engine_release */

@@ -78,6 +78,21 @@ struct named *named_make(struct named_table *t, uint32_t uid,
     return n;
 }
 
+bool named_has_room(const struct named_table *t, uint32_t uid,
+                    const char *tenant, const struct named *but, uint64_t bytes,
+                    uint64_t *ret_others)
+{
+    uint64_t sum = 0;
+
+    for (const struct named *n = t->first; n != NULL; n = n->next) {
+        if (n != but && is_owner(n, uid, tenant)) {
+            sum += n->messages.n + n->tools.n;
+        }
+    }
+    *ret_others = sum;
+    return sum + bytes <= t->limits.text_per_owner;
+}
+
 void named_destroy(struct named_table *t, struct named *n)
 {
     struct named **at = &t->first;

@@ -45,6 +45,7 @@ struct named {
 
 struct named_limits {
     int max, max_per_owner;
+    uint64_t text_per_owner; /* bytes of messages and tools */
 };
 
 struct named_table {
@@ -60,6 +61,11 @@ int named_count(const struct named_table *t, uint32_t uid, const char *tenant);
 /* NULL: a limit is reached. */
 struct named *named_make(struct named_table *t, uint32_t uid,
                          const char *tenant, const char *name);
+/* Whether the owner's sessions may have texts of so many bytes with this one
+ * (NULL: a new one). *ret_others: what the others have. */
+bool named_has_room(const struct named_table *t, uint32_t uid,
+                    const char *tenant, const struct named *but, uint64_t bytes,
+                    uint64_t *ret_others);
 /* Nobody writes it, waits for it or pins it. */
 void named_destroy(struct named_table *t, struct named *n);
 /* The state of one into another, which has none. -ENOMEM. */

@@ -42,7 +42,7 @@ static void no_wake(void *ctx)
 
 static void configure(struct rig *r)
 {
-    r->conf.named = (struct named_limits){16, 16};
+    r->conf.named = (struct named_limits){16, 16, 1u << 30};
     r->conf.session_dir = state_dir;
     r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
     r->conf.prepare = on_prepare;
@@ -505,6 +505,73 @@ static void test_fr_60_without_a_prefix_cache(void **state)
     rig_finish(&r);
 }
 
+static struct job *append(uint64_t id, const char *name, size_t n_text)
+{
+    struct job *j = turn(id, name, 100, 0, 5);
+
+    j->chat = j->append = true;
+    j->messages.p = malloc(n_text + 1);
+    assert_non_null(j->messages.p);
+    memset(j->messages.p, '1', n_text);
+    j->messages.p[0] = '[';
+    j->messages.p[1] = '1';
+    j->messages.p[n_text - 1] = ']';
+    j->messages.p[n_text] = '\0';
+    j->messages.n = n_text;
+    return j;
+}
+
+/* Text that no prompt shows any more takes memory, too: what one owner's
+ * sessions have of it is bounded, however it came there. */
+static void test_texts_of_one_owner(void **state)
+{
+    struct answer *a;
+    struct rig r;
+    struct job *j;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    rig_init(&r);
+    configure(&r);
+    r.conf.named.text_per_owner = 1000;
+    rig_start(&r);
+    j = append(1, "a", 400);
+    j->append = false;
+    rig_add(&r, j);
+    assert_true(wait_for(&r, 1)->done);
+    rig_add(&r, append(2, "a", 700));
+    a = wait_for(&r, 2);
+    assert_true(a->failed);
+    assert_string_equal(a->code, "too_long"); /* alone it would be */
+    assert_non_null(strstr(a->message, "max_session_text_per_owner"));
+    j = append(3, "b", 700);
+    j->append = false;
+    rig_add(&r, j);
+    a = wait_for(&r, 3);
+    assert_string_equal(a->code, "busy");
+    j = append(4, "b", 100);
+    j->append = false;
+    rig_add(&r, j);
+    assert_true(wait_for(&r, 4)->done);
+    j = job_create(JOB_SESSION);
+    j->id = 5;
+    j->op = SESSION_FORK;
+    strcpy(j->session, "a");
+    strcpy(j->to, "c");
+    rig_add(&r, j);
+    assert_string_equal(wait_for(&r, 5)->code, "busy");
+    assert_true(op_end(&r, 6, SESSION_DROP, "b")->done);
+    j = append(7, "a", 300); /* its own old text is no second one */
+    rig_add(&r, j);
+    assert_true(wait_for(&r, 7)->done);
+    j = append(8, "b", 900); /* of somebody else */
+    j->append = false;
+    j->uid = 1;
+    rig_add(&r, j);
+    assert_true(wait_for(&r, 8)->done);
+    rig_finish(&r);
+}
+
 /* Who waits for a session and is cancelled is gone at once. */
 static void test_cancelled_while_it_waits_for_a_session(void **state)
 {
@@ -550,6 +617,7 @@ int main(void)
         cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
         cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
         cmocka_unit_test_setup(test_fr_60_without_a_prefix_cache, fresh),
+        cmocka_unit_test_setup(test_texts_of_one_owner, fresh),
         cmocka_unit_test_setup(test_cancelled_while_it_waits_for_a_session,
                                fresh),
     };

@@ -91,6 +91,7 @@ static void start(struct rig *r, int threads, int chunk)
     r->conf.prefill_chunk = chunk;
     r->conf.step_target_ms = 60000;
     r->conf.max_sessions = r->conf.max_sessions_per_owner = 64;
+    r->conf.max_session_text_per_owner = 1u << 30;
     r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
     rig_start(r);
 }
@@ -321,6 +322,7 @@ static void test_append_fork_save_and_restore(void **state)
     rig_start(&base);
     rig_init(&r);
     r.conf.max_sessions = r.conf.max_sessions_per_owner = 64;
+    r.conf.max_session_text_per_owner = 1u << 30;
     r.conf.session_disk = r.conf.session_disk_per_owner = 1u << 30;
     r.conf.session_dir = state_dir;
     rig_start(&r);
@@ -349,6 +351,7 @@ static void test_append_fork_save_and_restore(void **state)
     /* Another engine finds the saved ones, as they were. */
     rig_init(&r);
     r.conf.max_sessions = r.conf.max_sessions_per_owner = 64;
+    r.conf.max_session_text_per_owner = 1u << 30;
     r.conf.session_disk = r.conf.session_disk_per_owner = 1u << 30;
     r.conf.session_dir = state_dir;
     rig_start(&r);
