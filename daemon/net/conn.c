@@ -455,6 +455,9 @@ struct conn *conn_create(struct conn_host *h, int fd, const struct peer *peer,
                   (double)h->conf->frame_timeout / 1e3);
     ev_timer_init(&c->slow_timer, on_too_slow, 0., 0.); /* time_reader */
     ev_timer_init(&c->linger_timer, on_linger_over, CONN_LINGER_S, 0.);
+    /* After a stall of ours, what came meanwhile is read before the clock. */
+    ev_set_priority(&c->frame_timer, EV_MINPRI);
+    ev_set_priority(&c->slow_timer, EV_MINPRI);
     c->rd.data = c->wr.data = c;
     c->frame_timer.data = c->slow_timer.data = c->linger_timer.data = c;
     ev_io_start(h->loop, &c->rd);
