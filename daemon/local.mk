@@ -150,7 +150,9 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/deliver.c \
 	daemon/sched/deliver.h \
 	daemon/sched/engine.c \
+	daemon/sched/engine_load.c \
 	daemon/sched/engine.h \
+	daemon/sched/engine_priv.h \
 	daemon/sched/faults.c \
 	daemon/sched/faults.h \
 	daemon/sched/job.c \

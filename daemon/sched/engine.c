@@ -2,10 +2,10 @@
  * Copyright 2026 The stepd authors */
 
 /*
- * The engine's threads and boxes. The engine thread loads the model, proves it,
- * then: drain the inbox, hear cancels and time limits, one step (core.c),
- * repeat; with nothing to do it sleeps in its mailbox. The functions of
- * engine.h run on the I/O thread and only push, mark or copy.
+ * The engine's threads and boxes. The engine thread loads the model and proves
+ * it (engine_load.c), then: drain the inbox, hear cancels and time limits, one
+ * step (core.c), repeat; with nothing to do it sleeps in its mailbox. The
+ * functions of engine.h run on the I/O thread and only push, mark or copy.
  *
  *   I/O --job--> prep (box) --job--> inbox --> engine thread --event--> out
  *   I/O --mark on the job's ticket + a nudge into the inbox--> engine thread
@@ -21,7 +21,7 @@
  * the engine except in engine_stop, which drains it meanwhile.
  */
 
-#include "daemon/sched/engine.h"
+#include "daemon/sched/engine_priv.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -45,55 +45,12 @@
 
 #define OUT_EVENTS 4096
 
-/* sysexits of a start that failed (design.md section 2) */
-#define EXIT_CHECKPOINT 65
-#define EXIT_CONFIG 78
-#define EXIT_DEVICE 69
-#define EXIT_FAULT 70
-
-struct engine {
-    struct engine_conf conf;
-    struct model_conf model_conf; /* with our own copies of its strings */
-    char *path, *backend, *isa, *session_dir;
-
-    struct tickets *tickets;
-    struct turns *turns;
-    struct prep *prep;
-    struct mbox *inbox; /* struct job, or &nudge */
-    struct mbox *out;   /* struct event, or &over */
-    int max_live;
-
-    pthread_t thread;
-    bool started;
-    atomic_bool stop, draining;
-    atomic_bool nudged;  /* the nudge is in the inbox, or about to be */
-    atomic_bool idle;    /* the engine thread sleeps for want of work */
-    atomic_ullong ticks; /* layers begun */
-    atomic_int released; /* steps that may pass while they are held */
-
-    /* I/O thread: what engine_stop popped, for engine_poll. */
-    struct event *stash, **stash_end;
-
-    /* Engine thread only. */
-    struct model *model;
-    const struct tokenizer *tokenizer;
-    struct core *core;
-    struct job *early, **early_end; /* came before there was a core */
-    bool load_released, step_released;
-    int load_quarter; /* of the bytes, said so far */
-    struct spec_log spec_log;
-    struct faults faults;
-
-    pthread_mutex_t lock; /* of status */
-    struct engine_status status;
-};
-
 /* In the inbox: look at the tickets and flags. */
 static char nudge;
 /* In the out box: a thread has ended and will send nothing more. */
 static char over;
 
-static uint64_t clock_us(void *ctx)
+uint64_t engine_clock_us(void *ctx)
 {
     struct timespec t;
 
@@ -116,7 +73,7 @@ static void on_event(void *ctx, struct event *ev)
     push_out(ctx, ev);
 }
 
-static void on_log(void *ctx, int level, const char *line)
+void engine_on_log(void *ctx, int level, const char *line)
 {
     struct engine *e = ctx;
 
@@ -125,9 +82,7 @@ static void on_log(void *ctx, int level, const char *line)
     }
 }
 
-__attribute__((format(printf, 3, 4))) static void say(struct engine *e,
-                                                      int level,
-                                                      const char *fmt, ...)
+void engine_say(struct engine *e, int level, const char *fmt, ...)
 {
     char line[768];
     va_list ap;
@@ -135,37 +90,17 @@ __attribute__((format(printf, 3, 4))) static void say(struct engine *e,
     va_start(ap, fmt);
     vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
-    on_log(e, level, line);
+    engine_on_log(e, level, line);
 }
 
 /* ---- status -------------------------------------------------------------- */
 
-static void set_state(struct engine *e, enum engine_state s)
+void engine_set_state(struct engine *e, enum engine_state s)
 {
     (void)pthread_mutex_lock(&e->lock);
     e->status.state = s;
     (void)pthread_mutex_unlock(&e->lock);
     e->conf.wake(e->conf.ctx);
-}
-
-static void publish_info(struct engine *e)
-{
-    const struct model_info *i = model_info(e->model);
-    struct engine_status *s = &e->status;
-
-    (void)pthread_mutex_lock(&e->lock);
-    snprintf(s->model, sizeof(s->model), "%s", e->path);
-    snprintf(s->device, sizeof(s->device), "%s", i->device);
-    snprintf(s->dialect, sizeof(s->dialect), "%s", i->dialect);
-    snprintf(s->family, sizeof(s->family), "%s", i->family);
-    s->max_model_len = i->max_model_len;
-    s->n_mtp = i->n_mtp;
-    memcpy(s->draft_beta, i->draft_beta, sizeof(s->draft_beta));
-    s->vocab = i->vocab;
-    s->memory_weights = i->memory.weights_bf16 + i->memory.weights_experts +
-                        i->memory.weights_other + i->memory.weights_mtp;
-    s->memory_kv = i->memory.kv_bytes;
-    (void)pthread_mutex_unlock(&e->lock);
 }
 
 static void publish(struct engine *e)
@@ -220,7 +155,7 @@ static void publish(struct engine *e)
 
 /* The counters first: whoever has seen the end of a request finds it counted
  * in the next status. */
-static void on_core_event(void *ctx, struct event *ev)
+void engine_on_core_event(void *ctx, struct event *ev)
 {
     if (ev->type == EVENT_DONE || ev->type == EVENT_ERROR) {
         publish(ctx);
@@ -235,9 +170,10 @@ static void log_drafting(struct engine *e)
     int level;
 
     model_stats(e->model, &m);
-    level = spec_log_line(&e->spec_log, clock_us(NULL), &m, line, sizeof(line));
+    level = spec_log_line(&e->spec_log, engine_clock_us(NULL), &m, line,
+                          sizeof(line));
     if (level > 0) {
-        say(e, level, "%s", line);
+        engine_say(e, level, "%s", line);
     }
 }
 
@@ -260,7 +196,7 @@ static void answer(struct engine *e, const struct ticket_call *call,
 static void attend(struct engine *e)
 {
     struct ticket_call call;
-    uint64_t now = clock_us(NULL);
+    uint64_t now = engine_clock_us(NULL);
 
     while (ticket_pending(e->tickets, now) &&
            ticket_next(e->tickets, now, &call)) {
@@ -276,7 +212,7 @@ static void attend(struct engine *e)
 }
 
 /* Every job that has not been answered yet, wherever it is. */
-static void answer_all(struct engine *e, const char *code, const char *why)
+void engine_answer_all(struct engine *e, const char *code, const char *why)
 {
     struct ticket_call call;
 
@@ -288,7 +224,7 @@ static void answer_all(struct engine *e, const char *code, const char *why)
     }
 }
 
-static void keep_early(struct engine *e, struct job *j)
+void engine_keep_early(struct engine *e, struct job *j)
 {
     j->next = NULL;
     *e->early_end = j;
@@ -302,7 +238,7 @@ static void take_in(struct engine *e, void *item)
     } else if (e->core != NULL) {
         core_add(e->core, item);
     } else {
-        keep_early(e, item);
+        engine_keep_early(e, item);
     }
 }
 
@@ -317,16 +253,17 @@ static void drain_inbox(struct engine *e)
 
 /* Jobs first, then the tickets, in this order: a nudge is gone when it has been
  * taken out, and what it stood for must be looked at after that. */
-static void hear(struct engine *e)
+void engine_hear(struct engine *e)
 {
     drain_inbox(e);
     attend(e);
 }
 
 /* Until something comes in or a time limit runs out, then hears it. */
-static void doze(struct engine *e)
+void engine_doze(struct engine *e)
 {
-    uint64_t now = clock_us(NULL), deadline = ticket_deadline(e->tickets);
+    uint64_t now = engine_clock_us(NULL),
+             deadline = ticket_deadline(e->tickets);
     int ms = -1;
     void *item;
 
@@ -339,12 +276,12 @@ static void doze(struct engine *e)
     if (item != NULL) {
         take_in(e, item);
     }
-    hear(e);
+    engine_hear(e);
 }
 
 /* ---- from within the model ----------------------------------------------- */
 
-static bool take_release(struct engine *e)
+bool engine_take_release(struct engine *e)
 {
     int n = atomic_load(&e->released);
 
@@ -356,52 +293,20 @@ static bool take_release(struct engine *e)
     return false;
 }
 
-/* A line a quarter: a load that stalls says no more, a slow one goes on. */
-static void say_load(struct engine *e, uint64_t done, uint64_t total)
-{
-    int quarter = total > 0 ? (int)(done * 4 / total) : 0;
-
-    if (quarter > e->load_quarter) {
-        e->load_quarter = quarter;
-        say(e, 6, "loading: %.2f of %.2f GiB", (double)done / (1 << 30),
-            (double)total / (1 << 30));
-    }
-}
-
-/* Between bytes of the load. Jobs stay in the box until there is a core. */
-static int on_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct engine *e = ctx;
-
-    (void)pthread_mutex_lock(&e->lock);
-    e->status.load_done = done;
-    e->status.load_total = total;
-    (void)pthread_mutex_unlock(&e->lock);
-    say_load(e, done, total);
-    hear(e);
-    if (e->conf.hold_load && !e->load_released) {
-        while (!atomic_load(&e->stop) && !take_release(e)) {
-            doze(e);
-        }
-        e->load_released = true;
-    }
-    return atomic_load(&e->stop) ? -ECANCELED : 0;
-}
-
 /* Between layers of a step. */
 static void on_tick(void *ctx)
 {
     struct engine *e = ctx;
 
     atomic_fetch_add(&e->ticks, 1);
-    hear(e);
+    engine_hear(e);
     if (e->core == NULL || core_step_live(e->core) == 0) {
         return;
     }
     if (e->conf.hold_steps && !e->step_released) {
         while (!atomic_load(&e->stop) && core_step_live(e->core) > 0 &&
-               !take_release(e)) {
-            doze(e);
+               !engine_take_release(e)) {
+            engine_doze(e);
         }
         e->step_released = true;
     }
@@ -413,7 +318,7 @@ static void on_tick(void *ctx)
 /* ---- the engine thread --------------------------------------------------- */
 
 /* Jobs that nobody will serve; they have been answered. */
-static void drop_jobs(struct engine *e)
+void engine_drop_jobs(struct engine *e)
 {
     struct job *j;
 
@@ -427,190 +332,6 @@ static void drop_jobs(struct engine *e)
     e->early_end = &e->early;
 }
 
-static void fail(struct engine *e, int exit_code, const char *code,
-                 const char *cause)
-{
-    (void)pthread_mutex_lock(&e->lock);
-    e->status.exit_code = exit_code;
-    snprintf(e->status.cause, sizeof(e->status.cause), "%s", cause);
-    (void)pthread_mutex_unlock(&e->lock);
-    say(e, 3, "%s", cause);
-    set_state(e, ENGINE_FAILED);
-    /* Those who wait are told the cause even when the stop comes at once. */
-    answer_all(e, code, cause);
-    drop_jobs(e);
-    atomic_store(&e->idle, true);
-    while (!atomic_load(&e->stop)) {
-        doze(e);
-        answer_all(e, code, cause);
-        drop_jobs(e);
-    }
-}
-
-static int exit_code_of(int r)
-{
-    switch (r) {
-    case -ENODEV:
-        return EXIT_DEVICE;
-    case -E2BIG:
-        return EXIT_CONFIG;
-    case -ENOMEM:
-        return EXIT_FAULT;
-    default:
-        return EXIT_CHECKPOINT;
-    }
-}
-
-static bool load_model(struct engine *e)
-{
-    struct model_report rep = {0};
-    int r = model_open(&e->model, &e->model_conf, &rep);
-    char cause[512];
-
-    for (int i = 0; i < rep.n_notes; i++) {
-        say(e, 6, "%s: %s", e->path, rep.note[i]);
-    }
-    for (int i = 1; i < rep.n_problems; i++) {
-        say(e, 3, "%s: %s", e->path, rep.problem[i]);
-    }
-    snprintf(cause, sizeof(cause), "%s: %s", e->path,
-             rep.n_problems > 0 ? rep.problem[0] : strerror(-r));
-    model_report_finish(&rep);
-    if (r < 0) {
-        e->model = NULL;
-        if (!atomic_load(&e->stop)) {
-            fail(e, exit_code_of(r), "unavailable", cause);
-        }
-        return false;
-    }
-    publish_info(e);
-    if (model_info(e->model)->n_mtp > 0) {
-        const float *beta = model_info(e->model)->draft_beta;
-
-        say(e, 6,
-            "Detected MTP model: %d draft layers, sharing target embeddings",
-            model_info(e->model)->n_mtp);
-        say(e, 6, "Drafts share the target's noise: beta %g %g %g",
-            (double)beta[0], (double)beta[1], (double)beta[2]);
-    }
-    return true;
-}
-
-static bool wait_for_tokenizer(struct engine *e)
-{
-    char why[256] = "", cause[512];
-    int vocab = model_info(e->model)->vocab, r;
-
-    while ((r = prep_tokenizer(e->prep, &e->tokenizer, why, sizeof(why))) ==
-               0 &&
-           !atomic_load(&e->stop)) {
-        doze(e);
-    }
-    if (r > 0 && tokenizer_vocab(e->tokenizer) > vocab) {
-        r = -EBADMSG;
-        snprintf(why, sizeof(why), "tokenizer: ids up to %d, the model has %d",
-                 tokenizer_vocab(e->tokenizer) - 1, vocab);
-    }
-    if (r < 0) {
-        snprintf(cause, sizeof(cause), "%s: %s", e->path, why);
-        fail(e, exit_code_of(r), "unavailable", cause);
-    }
-    return r > 0;
-}
-
-/* A session was granted: its messages are rendered now. There is a place for
- * every ticket in the box, unless the daemon stops. */
-static void on_granted(void *ctx, struct job *j)
-{
-    struct engine *e = ctx;
-
-    if (prep_submit(e->prep, j) < 0) {
-        keep_early(e, j);
-    }
-}
-
-static void poke(struct engine *e);
-
-static void on_moved(void *ctx)
-{
-    poke(ctx);
-}
-
-static int create_core(struct engine *e)
-{
-    const struct core_conf c = {
-        .model = e->model,
-        .tokenizer = e->tokenizer,
-        .tickets = e->tickets,
-        .turns = e->turns,
-        .max_live = e->max_live,
-        .max_seqs = e->model_conf.max_seqs,
-        .max_prompt_tokens = e->conf.max_prompt_tokens,
-        .max_queued_tokens = e->conf.max_queued_tokens,
-        .max_batched_tokens = e->conf.max_batched_tokens,
-        .prefill_chunk = e->conf.prefill_chunk,
-        .step_target_ms = e->conf.step_target_ms,
-        .drafts = e->conf.drafts,
-        .no_prefix_cache = e->conf.no_prefix_cache,
-        .share_prefix_cache = e->conf.share_prefix_cache,
-        .scrub_freed = e->conf.scrub_freed,
-        .named = {e->conf.max_sessions, e->conf.max_sessions_per_owner,
-                  e->conf.max_session_text_per_owner},
-        .session_dir = e->session_dir,
-        .session_disk = e->conf.session_disk,
-        .session_disk_per_owner = e->conf.session_disk_per_owner,
-        .session_disk_floor = e->conf.session_disk_floor,
-        .prepare = on_granted,
-        .wake = on_moved,
-        .emit = on_core_event,
-        .log = on_log,
-        .now_us = clock_us,
-        .ctx = e,
-    };
-    int limit = model_info(e->model)->max_model_len - 1;
-    int r = core_create(&e->core, &c);
-
-    if (e->conf.max_prompt_tokens > 0 && e->conf.max_prompt_tokens < limit) {
-        limit = e->conf.max_prompt_tokens;
-    }
-    prep_limit(e->prep, limit);
-    return r;
-}
-
-/* Numbers before service: a model that cannot compute one fixed prompt never
- * becomes READY. */
-static bool prove(struct engine *e)
-{
-    char why[256] = "", cause[512];
-    struct model_stats a, b;
-    uint64_t t0;
-    int r;
-
-    model_stats(e->model, &a);
-    t0 = clock_us(NULL);
-    r = model_self_test(e->model, why, sizeof(why));
-    if (r < 0) {
-        snprintf(cause, sizeof(cause), "%s: self-test: %s", e->path, why);
-        fail(e, EXIT_FAULT, "unavailable", cause);
-        return false;
-    }
-    r = create_core(e);
-    if (r < 0) {
-        snprintf(cause, sizeof(cause), "%s: %s", e->path,
-                 r == -ENOSPC ? "the KV pages cannot hold one request"
-                              : strerror(-r));
-        fail(e, EXIT_FAULT, "unavailable", cause);
-        return false;
-    }
-    model_stats(e->model, &b);
-    if (b.steps > a.steps) {
-        core_measured(e->core, (int)((b.rows - a.rows) / (b.steps - a.steps)),
-                      (double)(clock_us(NULL) - t0) / 1000 /
-                          (double)(b.steps - a.steps));
-    }
-    return true;
-}
-
 /* False: the shards were changed under us, and everything has been ended. An
  * fstat a shard, so it is done after every step, for what was computed, and
  * after every sleep, before mapped pages that may be gone are touched. */
@@ -621,7 +342,7 @@ static bool shards_same(struct engine *e)
     if (model_verify_files(e->model, why, sizeof(why)) != -ESTALE) {
         return true;
     }
-    fail(e, EXIT_FAULT, "corrupt", why);
+    engine_fail(e, EXIT_FAULT, "corrupt", why);
     return false;
 }
 
@@ -654,9 +375,9 @@ static int step(struct engine *e)
     int r = core_step(e->core);
     char line[256];
 
-    if (r > 0 && faults_add(&e->faults, clock_us(NULL), major_faults() - before,
-                            line, sizeof(line))) {
-        say(e, 4, "%s", line);
+    if (r > 0 && faults_add(&e->faults, engine_clock_us(NULL),
+                            major_faults() - before, line, sizeof(line))) {
+        engine_say(e, 4, "%s", line);
     }
     return r;
 }
@@ -667,13 +388,13 @@ static void serve(struct engine *e)
     char cause[128];
 
     model_stats(e->model, &m);
-    spec_log_init(&e->spec_log, clock_us(NULL), &m);
+    spec_log_init(&e->spec_log, engine_clock_us(NULL), &m);
     add_early(e);
     while (!atomic_load(&e->stop)) {
         bool moved;
         int r;
 
-        hear(e);
+        engine_hear(e);
         e->step_released = false;
         moved = core_tend(e->core);
         r = step(e);
@@ -681,13 +402,14 @@ static void serve(struct engine *e)
         log_drafting(e);
         if (r < 0) {
             snprintf(cause, sizeof(cause), "the step failed: %s", strerror(-r));
-            fail(e, EXIT_FAULT, r == -ENOMEM ? "no_memory" : "internal", cause);
+            engine_fail(e, EXIT_FAULT, r == -ENOMEM ? "no_memory" : "internal",
+                        cause);
             return;
         }
         /* A stop's nudge may have been heard above: it is not sent again. */
         if (r == 0 && !moved && !atomic_load(&e->stop)) {
             atomic_store(&e->idle, true);
-            doze(e);
+            engine_doze(e);
             atomic_store(&e->idle, false);
         }
         if (!atomic_load(&e->stop) && !shards_same(e)) {
@@ -702,17 +424,18 @@ static void *engine_main(void *arg)
 {
     struct engine *e = arg;
 
-    if (load_model(e) && wait_for_tokenizer(e) && prove(e)) {
-        say(e, 6, "%s: ready on %s", e->path, model_info(e->model)->device);
+    if (engine_load(e)) {
+        engine_say(e, 6, "%s: ready on %s", e->path,
+                   model_info(e->model)->device);
         publish(e);
-        set_state(e, ENGINE_READY);
+        engine_set_state(e, ENGINE_READY);
         serve(e);
     }
-    answer_all(e, "draining", "the daemon stops");
+    engine_answer_all(e, "draining", "the daemon stops");
     if (e->core != NULL) {
         publish(e);
     }
-    set_state(e, ENGINE_STOPPED);
+    engine_set_state(e, ENGINE_STOPPED);
     push_out(e, &over);
     return NULL;
 }
@@ -728,7 +451,7 @@ static void on_prepared(void *ctx, struct job *j)
 }
 
 /* One nudge in the box is enough: after it the engine looks at everything. */
-static void poke(struct engine *e)
+void engine_poke(struct engine *e)
 {
     if (!atomic_exchange(&e->nudged, true)) {
         BUG_ON(mbox_push(e->inbox, &nudge) < 0);
@@ -737,7 +460,7 @@ static void poke(struct engine *e)
 
 static void on_tokenizer(void *ctx)
 {
-    poke(ctx);
+    engine_poke(ctx);
 }
 
 static void on_prep_over(void *ctx)
@@ -758,7 +481,7 @@ static void copy_model_conf(struct engine *e, const struct model_conf *m)
     e->model_conf.path = e->path = xstrdup(m->path);
     e->model_conf.backend = e->backend = copy_or_null(m->backend);
     e->model_conf.isa = e->isa = copy_or_null(m->isa);
-    e->model_conf.progress = on_progress;
+    e->model_conf.progress = engine_on_progress;
     e->model_conf.tick = on_tick;
     e->model_conf.ctx = e;
 }
@@ -858,21 +581,21 @@ int engine_submit(struct engine *e, struct job *j)
     BUG_ON(prep_submit(e->prep, j) < 0);
     /* A time limit may be the first to run out; a load may have failed between
      * the look at the state and now. */
-    poke(e);
+    engine_poke(e);
     return 0;
 }
 
 void engine_cancel(struct engine *e, uint64_t job)
 {
     if (ticket_cancel(e->tickets, job)) {
-        poke(e);
+        engine_poke(e);
     }
 }
 
 void engine_pause(struct engine *e, uint64_t job, bool paused)
 {
     if (ticket_pause(e->tickets, job, paused)) {
-        poke(e);
+        engine_poke(e);
     }
 }
 
@@ -925,7 +648,7 @@ void engine_drain(struct engine *e, bool on)
 void engine_release(struct engine *e, int n)
 {
     atomic_fetch_add(&e->released, n);
-    poke(e);
+    engine_poke(e);
 }
 
 /* The threads may be waiting for room in the out box: it is emptied until both
@@ -939,7 +662,7 @@ void engine_stop(struct engine *e)
         return;
     }
     atomic_store(&e->stop, true);
-    poke(e);
+    engine_poke(e);
     prep_stop(e->prep);
     while (n_over > 0) {
         item = mbox_pop_wait(e->out, -1);
@@ -956,10 +679,10 @@ void engine_stop(struct engine *e)
     /* What prep handed on when nobody took it any more. */
     while ((item = mbox_pop(e->inbox)) != NULL) {
         if (item != &nudge) {
-            keep_early(e, item);
+            engine_keep_early(e, item);
         }
     }
-    drop_jobs(e);
+    engine_drop_jobs(e);
 }
 
 void engine_destroy(struct engine *e)
