@@ -18,6 +18,8 @@ daemon_libbase_a_SOURCES = \
 	daemon/base/die.h \
 	daemon/base/hist.c \
 	daemon/base/hist.h \
+	daemon/base/jmem.c \
+	daemon/base/jmem.h \
 	daemon/base/lfs.h \
 	daemon/base/log.c \
 	daemon/base/log.h \
@@ -97,6 +99,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/forward.h \
 	daemon/model/kv.c \
 	daemon/model/kv.h \
+	daemon/model/json.c \
+	daemon/model/json.h \
 	daemon/model/load.c \
 	daemon/model/load.h \
 	daemon/model/model.c \

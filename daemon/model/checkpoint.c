@@ -392,7 +392,8 @@ static int open_all(struct opening *o)
     if (o->rep.n_problems == 0) {
         quant_check(o->ck->quant, &o->ck->slots, &o->rep);
     }
-    return o->rep.n_problems > 0 ? -EBADMSG : take_fingerprint(o);
+    r = report_status(&o->rep);
+    return r < 0 ? r : take_fingerprint(o);
 }
 
 int checkpoint_open(const struct model_conf *c, struct model_report *rep,

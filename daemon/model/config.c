@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "daemon/base/lfs.h"
+#include "daemon/model/json.h"
 #include "kernels/kernels.h"
 
 #define FOUND_MAX 60 /* characters of a wrong value in a problem */
@@ -582,7 +583,10 @@ int config_parse(const char *text, size_t n, struct report *rep,
         report_problem(rep, REPORT_CONFIG, "config.json: " LFS_SAID);
         return -EBADMSG;
     }
-    top = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    r = model_json(text, n, &top, &error);
+    if (r == -ENOMEM) {
+        return r;
+    }
     if (!json_is_object(top)) {
         if (top != NULL) {
             report_problem(rep, REPORT_CONFIG,

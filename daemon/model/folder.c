@@ -20,6 +20,7 @@
 
 #include "daemon/base/lfs.h"
 #include "daemon/model/config.h"
+#include "daemon/model/json.h"
 #include "daemon/model/opening.h"
 
 /* Reads a file of the folder, at most max bytes. -errno; -EFBIG. */
@@ -112,6 +113,9 @@ static int read_index(struct opening *o)
     if (r == -ENOENT) {
         return 0;
     }
+    if (r == -ENOMEM) {
+        return r;
+    }
     if (r < 0) {
         report_problem(&o->rep, REPORT_INDEX, CHECKPOINT_INDEX ": %s",
                        strerror(-r));
@@ -122,8 +126,11 @@ static int read_index(struct opening *o)
         report_problem(&o->rep, REPORT_INDEX, CHECKPOINT_INDEX ": " LFS_SAID);
         return -EBADMSG;
     }
-    ck->index = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    r = model_json(text, n, &ck->index, &error);
     free(text);
+    if (r == -ENOMEM) {
+        return r;
+    }
     ck->weight_map = json_object_get(ck->index, "weight_map");
     if (ck->index == NULL) {
         report_problem(&o->rep, REPORT_INDEX,
@@ -245,5 +252,5 @@ int folder_open_shards(struct opening *o)
     for (; ck->n_files < o->n_names; ck->n_files++) {
         st_open(ck->dir, o->name[ck->n_files], &o->rep, &ck->file[ck->n_files]);
     }
-    return 0;
+    return o->rep.no_memory ? -ENOMEM : 0;
 }

@@ -57,7 +57,8 @@ static void patterns_add(struct patterns *l, const json_t *list,
     }
     grown = realloc(l->p, ((size_t)l->n + n) * sizeof(*l->p));
     if (grown == NULL) {
-        return; /* a cross-check less */
+        report_no_memory(rep, "config.json");
+        return;
     }
     l->p = grown;
     json_array_foreach(list, i, v)

@@ -11,26 +11,102 @@
 #include "daemon/model/report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/die.h"
 
-static char *format(const char *fmt, va_list ap)
-{
-    char *text = NULL;
+/* Unicode 15: controls, format characters (bidirectional overrides, zero
+ * widths, tags), line and paragraph separators. */
+static const struct {
+    uint32_t first, last;
+} unseen[] = {
+    {0x00, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},
+    {0x600, 0x605},     {0x61c, 0x61c},     {0x6dd, 0x6dd},
+    {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},
+    {0x180e, 0x180e},   {0x200b, 0x200f},   {0x2028, 0x202e},
+    {0x2060, 0x206f},   {0xfeff, 0xfeff},   {0xfff9, 0xfffb},
+    {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},
+    {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe007f},
+};
 
-    if (vasprintf(&text, fmt, ap) < 0) {
-        die("out of memory for a line of the checkpoint report");
-    }
-    /* Names come from files: no line breaks, no terminal codes. */
-    for (char *p = text; *p != '\0'; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) {
-            *p = '?';
+static bool is_seen(uint32_t c)
+{
+    for (size_t i = 0; i < sizeof(unseen) / sizeof(unseen[0]); i++) {
+        if (c >= unseen[i].first && c <= unseen[i].last) {
+            return false;
         }
     }
+    return true;
+}
+
+/* The character at p, which ends with a NUL, and its length; 0 where there is
+ * none: a stray byte, an overlong form, a surrogate. */
+static int decode(const char *p, uint32_t *ret)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char lead = (unsigned char)p[0];
+    int n = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    uint32_t c = n == 1 ? lead : lead & (0x7fu >> n);
+
+    if (lead >= 0xf8 || (lead >= 0x80 && lead < 0xc0)) {
+        return 0;
+    }
+    for (int i = 1; i < n; i++) {
+        if (((unsigned char)p[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        c = c << 6 | ((unsigned char)p[i] & 0x3f);
+    }
+    *ret = c;
+    return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+}
+
+/* What is longer than its own bytes: \xff for one, \u202e for two or three,
+ * \U000e0001 for four. */
+#define MOST_PER_BYTE 4
+
+static char *visible(const char *text)
+{
+    size_t most = strlen(text) * MOST_PER_BYTE + 1;
+    char *out = malloc(most), *at = out;
+
+    if (out == NULL) {
+        die("out of memory for a line of the checkpoint report");
+    }
+    while (*text != '\0') {
+        uint32_t c = 0;
+        int n = decode(text, &c);
+        size_t left = most - (size_t)(at - out);
+
+        if (n == 0 || (n == 1 && !is_seen(c))) {
+            at += snprintf(at, left, "\\x%02x", (unsigned char)*text);
+        } else if (!is_seen(c)) {
+            at += snprintf(at, left, n < 4 ? "\\u%04" PRIx32 : "\\U%08" PRIx32,
+                           c);
+        } else {
+            memcpy(at, text, (size_t)n);
+            at += n;
+        }
+        text += n > 0 ? n : 1;
+    }
+    *at = '\0';
+    return out;
+}
+
+static char *format(const char *fmt, va_list ap)
+{
+    char *raw = NULL, *text;
+
+    if (vasprintf(&raw, fmt, ap) < 0) {
+        die("out of memory for a line of the checkpoint report");
+    }
+    text = visible(raw);
+    free(raw);
     return text;
 }
 
@@ -62,6 +138,12 @@ void report_problem(struct report *r, enum report_rank rank, const char *fmt,
     va_end(ap);
     r->kept[at].rank = rank;
     r->n_kept++;
+}
+
+void report_no_memory(struct report *r, const char *file)
+{
+    report_problem(r, REPORT_FILE, "%s: out of memory", file);
+    r->no_memory = true;
 }
 
 void report_note(struct report *r, const char *fmt, ...)
@@ -96,9 +178,14 @@ static void append(char ***list, int *n, char *text)
     *list = grown;
 }
 
+int report_status(const struct report *r)
+{
+    return r->no_memory ? -ENOMEM : r->n_problems > 0 ? -EBADMSG : 0;
+}
+
 int report_finish(struct report *r, struct model_report *to)
 {
-    int ret = r->n_problems > 0 ? -EBADMSG : 0;
+    int ret = report_status(r);
     struct model_report none = {0};
 
     if (to == NULL) {

@@ -6,7 +6,10 @@
 /*
  * Collects everything that is wrong with a checkpoint, so that one look at the
  * log is enough to mend it: "file: tensor: what, expected, found", worst first,
- * the first MODEL_MAX_PROBLEMS of them and the number of the rest.
+ * the first MODEL_MAX_PROBLEMS of them and the number of the rest. Names come
+ * from files that anybody may have written: what a terminal or a reader's eye
+ * would take for something else than text is shown as \u202e, a byte that is
+ * no UTF-8 as \xff.
  */
 
 #include <stdbool.h>
@@ -35,6 +38,7 @@ enum report_rank {
 struct report {
     int n_problems; /* all of them; the kept ones are the worst */
     int n_kept;
+    bool no_memory; /* what is said of a file may be for want of memory */
     struct {
         enum report_rank rank;
         char *text;
@@ -46,11 +50,16 @@ struct report {
 void report_init(struct report *r);
 void report_problem(struct report *r, enum report_rank rank, const char *fmt,
                     ...) __attribute__((format(printf, 3, 4)));
+/* A problem that is not the file's: the whole ends with -ENOMEM. */
+void report_no_memory(struct report *r, const char *file);
 /* The same text twice is one note. */
 void report_note(struct report *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* What a step that reports comes to: -ENOMEM, -EBADMSG where r holds a problem,
+ * else 0. */
+int report_status(const struct report *r);
 /* Appends all to to (frees nothing there) and empties r; to may be NULL.
- * Returns -EBADMSG where r held a problem, else 0. */
+ * Returns report_status. */
 int report_finish(struct report *r, struct model_report *to);
 
 #endif

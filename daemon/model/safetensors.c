@@ -21,9 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "daemon/base/lfs.h"
+#include "daemon/model/json.h"
 
 static const struct {
     const char *name;
@@ -77,6 +76,12 @@ __attribute__((format(printf, 4, 5))) static void problem(struct st_file *f,
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     report_problem(rep, rank, "%s: %s", f->name, text);
+    f->bad = true;
+}
+
+static void no_memory(struct st_file *f, struct report *rep)
+{
+    report_no_memory(rep, f->name);
     f->bad = true;
 }
 
@@ -236,7 +241,7 @@ static void check_ranges(struct st_file *f, uint64_t data_bytes,
     int n_cut = 0;
 
     if (sorted == NULL) {
-        problem(f, rep, REPORT_FILE, "out of memory");
+        no_memory(f, rep);
         return;
     }
     for (int i = 0; i < f->n_tensors; i++) {
@@ -287,21 +292,26 @@ void st_parse(struct st_file *f, const char *json, size_t n,
     json_error_t error;
     json_t *top = NULL, *v;
     const char *name;
+    int r;
 
     if (n == 0 || json[0] != '{') {
         problem(f, rep, REPORT_FILE,
                 "bad header: it does not begin with a brace");
         return;
     }
-    top = json_loadb(json, n, JSON_REJECT_DUPLICATES, &error);
-    if (top == NULL) {
+    r = model_json(json, n, &top, &error);
+    if (r == -ENOMEM) {
+        no_memory(f, rep);
+        return;
+    }
+    if (r < 0) {
         problem(f, rep, REPORT_FILE, "bad header: %.200s (byte %d)", error.text,
                 error.position);
         return;
     }
     f->tensor = calloc(json_object_size(top) + 1, sizeof(*f->tensor));
     if (f->tensor == NULL) {
-        problem(f, rep, REPORT_FILE, "out of memory for its header");
+        no_memory(f, rep);
         goto out;
     }
     f->read = true;
@@ -316,7 +326,7 @@ void st_parse(struct st_file *f, const char *json, size_t n,
         if (parse_tensor(f, name, v, rep, t)) {
             t->name = strdup(name);
             if (t->name == NULL) {
-                problem(f, rep, REPORT_FILE, "out of memory for its header");
+                no_memory(f, rep);
                 goto out;
             }
             f->n_tensors++;
@@ -415,7 +425,7 @@ void st_open(int dir, const char *name, struct report *rep, struct st_file *ret)
     ret->fd = -1;
     ret->name = strdup(name);
     if (ret->name == NULL) {
-        report_problem(rep, REPORT_FILE, "%s: out of memory", name);
+        report_no_memory(rep, name);
         ret->bad = true;
         return;
     }
@@ -424,7 +434,7 @@ void st_open(int dir, const char *name, struct report *rep, struct st_file *ret)
     }
     json = malloc(n);
     if (json == NULL) {
-        problem(ret, rep, REPORT_FILE, "out of memory for its header");
+        no_memory(ret, rep);
         return;
     }
     r = st_read(ret, 8, json, n);

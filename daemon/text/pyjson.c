@@ -13,26 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Thread_local unsigned n_refused;
-
-static void *json_alloc(size_t n)
-{
-    void *p = malloc(n);
-
-    if (p == NULL) {
-        n_refused++;
-    }
-    return p;
-}
+#include "daemon/base/jmem.h"
 
 __attribute__((constructor)) static void watch_jansson(void)
 {
-    json_set_alloc_funcs(json_alloc, free);
+    json_set_alloc_funcs(jmem_alloc, free);
 }
 
 unsigned pyjson_refused(void)
 {
-    return n_refused;
+    return jmem_refused();
 }
 
 int pyjson_parse(const char *what, const char *text, size_t n, size_t flags,
@@ -40,10 +30,10 @@ int pyjson_parse(const char *what, const char *text, size_t n, size_t flags,
 {
     json_error_t error;
     const char *reason = "not valid JSON";
-    unsigned refused = n_refused;
+    unsigned refused = jmem_refused();
     json_t *v = json_loadb(text, n, flags | JSON_ALLOW_NUL, &error);
 
-    if (n_refused != refused) {
+    if (jmem_refused() != refused) {
         json_decref(v);
         return why_set(why, -ENOMEM, "out of memory");
     }

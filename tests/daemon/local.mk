@@ -85,6 +85,13 @@ tests_daemon_test_safetensors_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_checkpoint
 tests_daemon_test_checkpoint_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
 noinst_HEADERS += tests/daemon/opened.h
+check_PROGRAMS += tests/daemon/test_checkpoint_memory
+tests_daemon_test_checkpoint_memory_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) \
+	$(TEST_LIBS)
+tests_daemon_test_checkpoint_memory_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+check_PROGRAMS += tests/daemon/test_report
+tests_daemon_test_report_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_refused
 tests_daemon_test_refused_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_plan

@@ -216,7 +216,8 @@ static void test_bad_entries(void **state)
     assert_header_refused(
         "{\"a\\n\\u001b[1m\":{\"dtype\":\"U8\",\"shape\":[1],"
         "\"data_offsets\":[0]}}",
-        1, "f: a??[1m: bad data_offsets: expected [begin, end], begin <= end");
+        1,
+        "f: a\\x0a\\x1b[1m: bad data_offsets: expected [begin, end], begin <= end");
 }
 
 static void test_duplicate_names(void **state)
