@@ -118,7 +118,86 @@ for how in truncated rewritten; do
     serves "a shard $how"
 done
 
-# ---- a thousand rapid connects, at rest and while it starts
+# ---- the configuration breaks under a running daemon: the reload is refused
+# and changes nothing, and the next start tells who comes
+conf max_queue=none
+expect_status 1 systemctl reload stepd.service
+ctl complete --max-tokens 1 x >/dev/null 2>&1 || fail "after a refused reload"
+expect_prop NRestarts 0
+systemctl stop stepd.service
+expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
+grep -q "unavailable: $CONF:2: max_queue" "$tmp/err" || fail "$(cat "$tmp/err")"
+until_true is_prop ExecMainStatus 78
+serves "a broken configuration at a reload"
+
+# ---- a thousand connects while it starts: eight users with 125 each, most of
+# them before there is a process, the rest while it loads. Nobody is refused,
+# each is told `loading`, and each is answered.
+systemctl stop stepd.service
+for i in 1 2 3 4 5 6 7 8; do
+    user "crowd$i" stepd
+done
+mkfifo /srv/go
+dropin stepd.service "ExecStartPre=/bin/sh -c 'read x </srv/go'"
+conf test_hold_load=yes max_queue=1024
+systemctl start --no-block stepd.service
+until_true is_prop ActiveState activating
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e \
+    "$PYTHON3" - "$SOCK" <<'END'
+import os
+import pwd
+import resource
+import signal
+import subprocess
+import sys
+from client import Client
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+users = [pwd.getpwnam(f"crowd{i}") for i in range(1, 9)]
+group = os.stat(sys.argv[1]).st_gid
+crowd = []
+
+
+def come(n):
+    """n connects of each user, none of which waits."""
+    for u in users:
+        os.setegid(group)
+        os.seteuid(u.pw_uid)
+        crowd.extend(Client(sys.argv[1], hello=False) for _ in range(n))
+        os.seteuid(0)
+        os.setegid(0)
+
+
+come(100)
+with open("/srv/go", "w") as f:
+    f.write("\n")
+assert crowd[0].say_hello()["event"] == "hello"  # there is a process
+come(25)
+for c in crowd[1:]:
+    assert c.say_hello()["event"] == "hello"
+assert {c.last("ping")["state"] for c in crowd} == {"loading"}
+for c in crowd:
+    c.submit("generate", prompt="a", max_tokens=1, temperature=0)
+crowd[0].last("ping")
+pid = subprocess.check_output(["systemctl", "show", "-P", "MainPID",
+                               "stepd.service"])
+os.kill(int(pid), signal.SIGUSR1)
+ends = []
+for c in crowd:
+    while True:
+        e = c.recv()
+        if e["event"] in ("done", "error") and e["id"] != 0:
+            ends.append(e.get("code") or e["finish_reason"])
+            break
+print(len(crowd), "connects while it starts:", {e: ends.count(e) for e in ends})
+assert ends == ["length"] * 1000, ends
+END
+expect_prop NRestarts 0
+sed -i '/ExecStartPre/d' /etc/systemd/system/stepd.service.d/test.conf
+systemctl daemon-reload
+serves "1,000 connects while it starts"
+
+# ---- a thousand rapid connects, at rest
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e \
     "$PYTHON3" - "$SOCK" <<'END'
 import socket, sys

@@ -45,6 +45,49 @@ until_true is_prop ExecMainStatus 78
 [ "$(n_logged MESSAGE_ID=$FAILED)" -ge 1 ] || fail "not in the journal"
 served_again
 
+# A daemon that ends of itself (70) is tried again, slowly and for ever: no limit
+# of starts takes the socket away, nobody who waits is refused, and once the
+# cause is gone he is answered.
+is_prop RestartUSec 2s || fail "RestartSec= is $(prop RestartUSec)"
+is_prop StartLimitIntervalUSec 0 || fail "a limit of starts"
+if [ "$(systemctl --version | awk 'NR == 1 {print $2}')" -ge 254 ]; then
+    is_prop RestartSteps 8 || fail "no back-off"
+    is_prop RestartMaxDelayUSec 5min || fail "no bound of the back-off"
+else
+    grep -q '^RestartSteps' /lib/systemd/system/stepd.service &&
+        fail "a key that this systemd does not know"
+    echo "SKIP: RestartSteps=: systemd is older than 254"
+fi
+daemon=$(sed -n 's/^ExecStart=//p' /lib/systemd/system/stepd.service)
+printf '%s\n' '#!/bin/sh' '[ -e /srv/cured ] || exit 70' "exec $daemon" \
+    >/srv/failing
+chmod 755 /srv/failing
+dropin stepd.service RestartSec=200ms RestartSteps=0 ExecStart= \
+    ExecStart=/srv/failing
+ctl complete --max-tokens 1 x >/dev/null 2>"$tmp/err" &
+client=$!
+uptime_ms()
+{
+    awk '{printf "%d", $1 * 1000}' /proc/uptime
+}
+tried()
+{
+    [ "$(prop NRestarts)" -ge "$1" ]
+}
+until_true tried 1
+before=$(prop NRestarts) from=$(uptime_ms)
+until_true tried $((before + 7))
+# Six whole delays at least lie between: no storm.
+[ $(($(uptime_ms) - from)) -ge $((6 * 200)) ] || fail "tried again at once"
+until_true is_prop ExecMainStatus 70
+expect_prop ActiveState active stepd.socket
+touch /srv/cured
+wait "$client" || fail "who waited all the time: $(cat "$tmp/err")"
+expect_prop ActiveState active
+systemctl stop stepd.service
+rm -f /etc/systemd/system/stepd.service.d/test.conf
+systemctl daemon-reload
+
 # No model, yet.
 conf model=/srv/later
 told '/srv/later'
