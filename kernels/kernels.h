@@ -419,11 +419,24 @@ struct kern_finite_args {
     struct kern_ptr bad; /* int32[R] */
 };
 
+/* The largest steps to come: what scratch_bytes goes by. */
+struct kern_sizes {
+    int rows, sampled_rows;
+    int pages; /* of the longest sequence */
+    int hidden, n_head, n_kv_head;
+    int n_expert, top_k; /* 0: none */
+    int vocab;
+};
+
 struct kern_ops {
     const char *name;
     /* Lifetime. open returns -ENODEV where it cannot run here. */
     int (*open)(struct kern **ret, const struct kern_open_args *a);
     void (*close)(struct kern *k);
+    /* For the memory plan, both NULL where memory is the host's: what a weight
+     * takes on the device, and what ops and loading take besides buffers. */
+    uint64_t (*weight_bytes)(const struct kern_weight_desc *d);
+    uint64_t (*scratch_bytes)(const struct kern_sizes *s);
     /* Memory and stream: these are not compute ops. upload has taken its bytes
      * when it returns; buf_new promises nothing about contents. */
     int (*buf_new)(struct kern *k, size_t bytes, struct kern_buf **ret);
@@ -468,8 +481,10 @@ struct kern_ops {
 struct kern {
     const struct kern_ops *ops;
     struct kern_stats stats;
-    char err[256]; /* text of the last failure, "" when none */
-    char desc[64]; /* by open: "cpu avx512bf16, 2 threads" */
+    char err[256];   /* text of the last failure, "" when none */
+    char desc[64];   /* by open: "cpu avx512bf16, 2 threads" */
+    uint64_t memory; /* by open: device bytes that weights, buffers and scratch
+                      * may take together; 0: memory is the host's */
 };
 
 /* Likewise for its buffers and weights; kernels.c fills these after buf_new and

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "daemon/base/conf_value.h"
 #include "daemon/base/die.h"
 
@@ -33,7 +34,11 @@
 
 /* ---- the table ---------------------------------------------------------- */
 
-static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+static const char *const backends[] = {"auto", "cpu", "cuda",
+#ifdef WITH_CUEMU
+                                       "cuda-emulated",
+#endif
+                                       NULL};
 static const char *const isas[] = {"auto", "avx512bf16", "avx512",
                                    "avx2", "portable",   NULL};
 static const char *const weights[] = {"map", "lock", "copy", "compact", NULL};
@@ -92,8 +97,8 @@ static const struct conf_key table[] = {
         "Whether what was computed is kept for later requests", false),
     BOOL(share_prefix_cache, "no",
         "Whether users take up each other's prefixes", false),
-    NUMBER(memory_utilization, CONF_REAL, "0.8", 0.05, 0.99, "",
-        "The share of free memory that a planned KV cache may fill", false),
+    NUMBER(memory_utilization, CONF_REAL, "0", 0, 0.99, "",
+        "The share of memory that a plan may fill", false),
     CHOICE(drafts, "auto", depths, CONF_DRAFTS_REQUIRE,
         "The greatest depth of speculative drafting", false),
     NUMBER(max_seqs, CONF_INT, "64", 1, 4096, "sequences",

@@ -11,16 +11,21 @@
 #include "daemon/model/state.h"
 #include "daemon/model/weights.h"
 
-static int check_backend(const struct model_conf *c, struct report *rep)
+/* The plan on the backend that would compute; without a name, on the host. */
+static int check_memory(const struct checkpoint *ck, const struct model_conf *c,
+                        struct report *rep, struct model_memory *ret)
 {
     struct model_conf one = *c;
     struct kern *k = NULL;
-    int r;
+    int r = 0, opened = 0;
 
     one.n_threads = 1;
-    r = model_open_backend(&one, NULL, &k, rep);
+    if (c->backend != NULL) {
+        opened = model_open_backend(&one, NULL, &k, rep);
+    }
+    r = plan_memory(ck, k, 0, rep, ret);
     kern_close(k);
-    return r;
+    return r < 0 ? r : opened;
 }
 
 int model_check(const struct model_conf *c, struct model_report *to,
@@ -36,12 +41,9 @@ int model_check(const struct model_conf *c, struct model_report *to,
     }
     report_init(&rep);
     checkpoint_info(ck, &info);
-    r = plan_memory(ck, 0, &rep, &info.memory);
+    r = check_memory(ck, c, &rep, &info.memory);
     if (r == 0) {
         info.max_model_len = info.memory.max_model_len;
-    }
-    if (r == 0 && c->backend != NULL) {
-        r = check_backend(c, &rep);
     }
     report_finish(&rep, to);
     checkpoint_close(ck);

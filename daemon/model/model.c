@@ -48,6 +48,7 @@ int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
     struct kern_open_args a = {.n_threads = c->n_threads,
                                .isa = c->isa,
                                .exact = true,
+                               .memory_utilization = c->memory_utilization,
                                .why = why,
                                .why_n = sizeof(why)};
     int r = ops != NULL ? kern_open(ops, &a, ret)
@@ -94,18 +95,13 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     m->s = checkpoint_shape(m->ck);
     checkpoint_info(m->ck, &m->info);
     report_init(&mine);
-    r = plan_memory(m->ck, 0, &mine, &m->info.memory);
+    r = model_open_backend(&m->conf, ops, &m->k, &mine);
+    r = r < 0 ? r : plan_memory(m->ck, m->k, 0, &mine, &m->info.memory);
     report_finish(&mine, rep);
     if (r < 0) {
         return r;
     }
     m->info.max_model_len = m->info.memory.max_model_len;
-    report_init(&mine);
-    r = model_open_backend(&m->conf, ops, &m->k, &mine);
-    report_finish(&mine, rep);
-    if (r < 0) {
-        return r;
-    }
     kern_describe(m->k, m->info.device, sizeof(m->info.device));
     r = weights_load(m->ck, m->k, rep, &m->w);
     if (r < 0) {

@@ -14,6 +14,10 @@
  * many instead, before the full pages get theirs. The vectors of the
  * checkpoints are counted too.
  *
+ * On a device the room is what its backend may take (memory_utilization of it),
+ * weights lie as the backend lays them out, and what its ops keep for
+ * themselves counts with the buffers.
+ *
  * Mapped weights are page cache and may exceed the room: that is slow and legal
  * (a note says so), so they then leave half of the room to the pools.
  */
@@ -32,19 +36,21 @@
 
 /* ---- weights ------------------------------------------------------------- */
 
-static void add_weight(const struct slots *s, const struct slot *slot,
-                       bool packed, struct model_memory *m)
+static uint64_t stored_bytes(const struct kern_weight_desc *d)
 {
-    const struct kern_weight_desc *d = &slot->desc;
     uint64_t bytes = 0;
 
     for (int p = 0; p < kern_weight_n_planes(d->dtype); p++) {
         bytes += kern_weight_plane_bytes(d, p);
     }
-    bytes *= d->experts > 0 ? (uint64_t)d->experts : 1;
-    if (packed) {
-        bytes = compact_bytes(d);
-    }
+    return bytes * (d->experts > 0 ? (uint64_t)d->experts : 1);
+}
+
+static void add_weight(const struct slots *s, const struct slot *slot,
+                       uint64_t bytes, struct model_memory *m)
+{
+    const struct kern_weight_desc *d = &slot->desc;
+
     if (slot_is_mtp(s, slot)) {
         m->weights_mtp += bytes;
     } else if (role_is_expert(slot->role)) {
@@ -71,7 +77,7 @@ int plan_weights(const struct shape *shape, enum scheme experts,
                 ret->weights_experts += 4 * (uint64_t)shape->n_expert;
             }
         }
-        add_weight(&s, &s.slot[i], false, ret);
+        add_weight(&s, &s.slot[i], stored_bytes(&s.slot[i].desc), ret);
     }
     slots_finish(&s);
     return r;
@@ -133,7 +139,8 @@ int plan_activations(const struct shape *s, int max_rows, int max_seqs,
 
 /* What the configuration asks for, with its zeros resolved. */
 struct wish {
-    int max_len; /* tokens */
+    const struct kern *device; /* NULL: the host's memory */
+    int max_len;               /* tokens */
     bool asked_len;
     int n_seqs, n_rows;
     double share;
@@ -143,11 +150,12 @@ struct wish {
     uint64_t checkpoint_bytes; /* for sliding pages of checkpoints, 0 any */
 };
 
-static struct wish wishes(const struct checkpoint *ck)
+static struct wish wishes(const struct checkpoint *ck, const struct kern *k)
 {
     const struct model_conf *c = &ck->conf;
     const struct shape *s = &ck->shape;
     struct wish w = {
+        .device = k != NULL && k->memory > 0 ? k : NULL,
         .max_len = s->max_model_len,
         .n_seqs = c->max_seqs > 0 ? c->max_seqs : MODEL_DEFAULT_SEQS,
         .n_rows = c->max_rows > 0 ? c->max_rows : MODEL_DEFAULT_ROWS,
@@ -155,6 +163,9 @@ static struct wish wishes(const struct checkpoint *ck)
                                            : DEFAULT_UTILIZATION,
     };
 
+    if (w.device != NULL) { /* k->memory is that share already */
+        w.share = 1;
+    }
     w.checkpoint_bytes = c->checkpoint_bytes;
     if (c->max_model_len > 0 && c->max_model_len <= s->max_model_len) {
         w.max_len = c->max_model_len;
@@ -209,9 +220,10 @@ static void share_pools(const struct wish *w, uint64_t budget,
 }
 
 /* Page cache, which may be dropped and read again. */
-static bool is_mapped(const struct checkpoint *ck)
+static bool is_mapped(const struct checkpoint *ck, const struct wish *w)
 {
-    return ck->conf.weights == MODEL_MAP || ck->conf.weights == MODEL_COMPACT;
+    return w->device == NULL &&
+           (ck->conf.weights == MODEL_MAP || ck->conf.weights == MODEL_COMPACT);
 }
 
 /* What is left for the pools; 0 where weights and a step fill the room. */
@@ -221,13 +233,13 @@ static uint64_t budget_of(const struct checkpoint *ck, const struct wish *w,
     uint64_t room = (uint64_t)(w->share * (double)m->available);
     uint64_t weights = weights_total(m), budget;
 
-    if (weights > room && is_mapped(ck)) {
+    if (weights > room && is_mapped(ck, w)) {
         report_note(rep,
                     "the mapped weights (%.0f MiB) are larger than the memory "
                     "for them (%.0f MiB): every step will read from the disk",
                     (double)weights / MIB, (double)room / MIB);
     }
-    if (is_mapped(ck)) {
+    if (is_mapped(ck, w)) {
         weights = at_most(weights, room / 2);
     }
     if (room <= weights + m->activations + m->checkpoint_bytes) {
@@ -300,13 +312,50 @@ static int judge(const struct checkpoint *ck, const struct wish *w,
     return 0;
 }
 
-int plan_memory(const struct checkpoint *ck, uint64_t available,
-                struct report *rep, struct model_memory *ret)
+/* What a weight takes where it will lie. */
+static uint64_t resident_bytes(const struct checkpoint *ck,
+                               const struct wish *w, const struct slot *slot)
+{
+    if (w->device != NULL) {
+        return w->device->ops->weight_bytes(&slot->desc);
+    }
+    return ck->conf.weights == MODEL_COMPACT && compact_takes(ck, slot)
+               ? compact_bytes(&slot->desc)
+               : stored_bytes(&slot->desc);
+}
+
+static uint64_t scratch_of(const struct shape *s, const struct wish *w)
+{
+    struct kern_sizes z = {
+        .rows = w->n_rows + w->n_seqs * MODEL_MAX_DRAFTS,
+        .sampled_rows = w->n_seqs * (1 + MODEL_MAX_DRAFTS),
+        .pages = (w->max_len + MODEL_MAX_DRAFTS) / MODEL_PAGE_TOK + 1,
+        .hidden = s->hidden,
+        .n_expert = s->n_expert,
+        .top_k = s->n_expert > 0 ? s->top_k : 0,
+        .vocab = s->vocab,
+    };
+
+    for (int i = 0; i < s->n_layers + s->n_mtp; i++) {
+        z.n_head =
+            z.n_head > s->layer[i].n_head ? z.n_head : s->layer[i].n_head;
+        z.n_kv_head = z.n_kv_head > s->layer[i].n_kv_head
+                          ? z.n_kv_head
+                          : s->layer[i].n_kv_head;
+    }
+    return w->device != NULL ? w->device->ops->scratch_bytes(&z) : 0;
+}
+
+int plan_memory(const struct checkpoint *ck, const struct kern *k,
+                uint64_t available, struct report *rep,
+                struct model_memory *ret)
 {
     const struct slots *s = &ck->slots;
-    struct wish w = wishes(ck);
+    struct wish w = wishes(ck, k);
     struct model_memory m = {
-        .available = available > 0 ? available : available_memory(""),
+        .available = available > 0      ? available
+                     : w.device != NULL ? w.device->memory
+                                        : available_memory(""),
     };
     int n_before = rep->n_problems;
     int r = plan_activations(&ck->shape, w.n_rows, w.n_seqs, w.max_len,
@@ -318,16 +367,15 @@ int plan_memory(const struct checkpoint *ck, uint64_t available,
     }
     for (int i = 0; i < s->n; i++) {
         if (checkpoint_wants(ck, &s->slot[i])) {
-            add_weight(s, &s->slot[i],
-                       ck->conf.weights == MODEL_COMPACT &&
-                           compact_takes(ck, &s->slot[i]),
-                       &m);
+            add_weight(s, &s->slot[i], resident_bytes(ck, &w, &s->slot[i]), &m);
         }
     }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         m.kv_page_bytes[g] = shape_page_bytes(&ck->shape, g);
     }
-    m.checkpoint_bytes = MODEL_CHECKPOINTS * seq_aux_bytes(&ck->shape);
+    m.activations += scratch_of(&ck->shape, &w);
+    m.checkpoint_bytes =
+        w.device != NULL ? 0 : MODEL_CHECKPOINTS * seq_aux_bytes(&ck->shape);
     share_pools(&w, budget_of(ck, &w, &m, rep), &m);
     fits = (uint64_t)m.kv_pages[MODEL_FULL] * MODEL_PAGE_TOK;
     m.max_model_len = (int)at_most((uint64_t)w.max_len, fits);

@@ -26,12 +26,15 @@ int plan_sliding_pages(int window, int rows);
 int plan_activations(const struct shape *s, int max_rows, int max_seqs,
                      int max_len, uint64_t *ret);
 
-/* The whole plan for a checkpoint under ck's model_conf, where available bytes
- * are free (0: as available_memory says). The pools never take more than
+/* The whole plan for a checkpoint under ck's model_conf on an opened backend
+ * (NULL: one that computes in the host's memory), where available bytes are
+ * free (0: as available_memory says; on a device what k->memory says, of which
+ * memory_utilization is taken already). The pools never take more than
  * memory_utilization of them. With a problem in rep -E2BIG where an asked size
  * does not fit, -EBADMSG where nothing does; a context that was not asked for
  * shrinks with a note. */
-int plan_memory(const struct checkpoint *ck, uint64_t available,
-                struct report *rep, struct model_memory *ret);
+int plan_memory(const struct checkpoint *ck, const struct kern *k,
+                uint64_t available, struct report *rep,
+                struct model_memory *ret);
 
 #endif

@@ -489,6 +489,23 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) attn_split(const attn_pa
 #define STAGE_BYTES (4096 * sizeof(uint4))
 #define FEW_ROWS 64
 
+static int n_splits(int pages)
+{
+    return gpu_ceil(pages, SPLIT_PAGES) + 1;
+}
+
+static size_t part_bytes(int rows, int n_head, int pages)
+{
+    return (size_t)rows * (size_t)n_head * (size_t)n_splits(pages) * PART * sizeof(float);
+}
+
+/* At most a turn a row and KV head. */
+extern "C" uint64_t gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages)
+{
+    rows = gpu_min(rows, FEW_ROWS);
+    return part_bytes(rows, n_head, pages) + (size_t)rows * (size_t)n_kv_head * sizeof(unsigned);
+}
+
 extern "C" int gpu_attn(struct kern *k, const struct kern_attn_args *a)
 {
     GPU_PARAMS(attn_params, p);
@@ -526,10 +543,9 @@ extern "C" int gpu_attn(struct kern *k, const struct kern_attn_args *a)
     if (!few) {
         return STEP_LAUNCH(k, attn_rows<4>, tiles, p.n_kv, 1, 128, STAGE_BYTES + 128 * 64 * 4, p);
     }
-    p.splits = gpu_ceil(p.max_pages, SPLIT_PAGES) + 1;
-    p.part = static_cast<float *>(gpu_scratch_get(k, GPU_SCRATCH_ATTN,
-                                                  (size_t)p.max * (size_t)p.n_head *
-                                                      (size_t)p.splits * PART * sizeof(float)));
+    p.splits = n_splits(p.max_pages);
+    p.part = static_cast<float *>(
+        gpu_scratch_get(k, GPU_SCRATCH_ATTN, part_bytes(p.max, p.n_head, p.max_pages)));
     p.turn = static_cast<unsigned *>(
         gpu_scratch_get(k, GPU_SCRATCH_TURNS, (size_t)tiles * (size_t)p.n_kv * sizeof(unsigned)));
     if (p.part == nullptr || p.turn == nullptr) {

@@ -68,18 +68,35 @@ void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
     if (g->scratch[which].n >= n) {
         return g->scratch[which].at;
     }
-    /* Earlier launches may still use the old one. */
-    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0 || gpu_mem_alloc(g, n, &p) < 0) {
+    /* Earlier launches may still use the old one. It goes first: two at a time
+     * are not in the plan. */
+    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0) {
+        return NULL;
+    }
+    gpu_mem_free(g, g->scratch[which].at, g->scratch[which].n);
+    g->scratch[which].at = NULL;
+    g->scratch[which].n = 0;
+    if (gpu_mem_alloc(g, n, &p) < 0) {
         return NULL;
     }
     if (rt_fill(g->rt, RT_MAIN, p, 0, n) < 0) {
         gpu_mem_free(g, p, n);
         return NULL;
     }
-    gpu_mem_free(g, g->scratch[which].at, g->scratch[which].n);
     g->scratch[which].at = p;
     g->scratch[which].n = n;
     return p;
+}
+
+/* Each gpu_scratch_get at its largest, and the staging of weight.c. */
+static uint64_t gpu_scratch_bytes(const struct kern_sizes *s)
+{
+    uint64_t n = (uint64_t)s->rows;
+
+    return gpu_attn_scratch(s->rows, s->n_head, s->n_kv_head, s->pages) +
+           n * (uint64_t)s->n_expert * sizeof(float) +
+           n * (uint64_t)s->top_k * (uint64_t)s->hidden * sizeof(float) +
+           (uint64_t)s->sampled_rows * (uint64_t)s->vocab * sizeof(float) + gpu_load_bytes();
 }
 
 static int gpu_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret)
@@ -265,6 +282,7 @@ static int set_up(struct gpu *g, const struct kern_open_args *a)
     if (g->budget > g->info.mem_free) {
         g->budget = g->info.mem_free;
     }
+    g->base.memory = g->budget;
     if ((r = rt_alloc(g->rt, n, &p)) < 0) {
         return r;
     }
@@ -311,6 +329,8 @@ const struct kern_ops kern_cuda_ops = {
     .name = GPU_BACKEND_NAME,
     .open = gpu_open,
     .close = gpu_close,
+    .weight_bytes = gpu_weight_bytes,
+    .scratch_bytes = gpu_scratch_bytes,
     .buf_new = gpu_buf_new,
     .buf_free = gpu_buf_free,
     .upload = gpu_upload,

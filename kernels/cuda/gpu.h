@@ -183,6 +183,8 @@ int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host, void **ret
 int gpu_ring_used(struct gpu *g, struct gpu_ring *r);
 
 /* weight.c */
+uint64_t gpu_weight_bytes(const struct kern_weight_desc *d);
+uint64_t gpu_load_bytes(void);     /* of staging, while weights come */
 int gpu_after_load(struct gpu *g); /* RT_MAIN goes on after what was loaded */
 int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret);
 void gpu_weight_free(struct kern *k, struct kern_weight *w);
@@ -216,6 +218,7 @@ int gpu_norm(struct kern *k, const struct kern_norm_args *a);
 int gpu_linear(struct kern *k, const struct kern_linear_args *a);
 int gpu_qkv(struct kern *k, const struct kern_qkv_args *a);
 int gpu_attn(struct kern *k, const struct kern_attn_args *a);
+uint64_t gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages);
 int gpu_swiglu(struct kern *k, const struct kern_swiglu_args *a);
 int gpu_router(struct kern *k, const struct kern_router_args *a);
 int gpu_expert_up(struct kern *k, const struct kern_expert_up_args *a);

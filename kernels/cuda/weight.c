@@ -73,11 +73,40 @@ static void lay_out(struct gpu_mat *m, const struct kern_weight_desc *d)
     }
 }
 
+/* The three planes of all experts, each at a boundary. */
+static void plane_sizes(const struct gpu_mat *m, size_t n, size_t *q, size_t *s, size_t *f)
+{
+    *q = align256(n * m->q_step);
+    *s = align256(n * m->s_step);
+    *f = align256(n * m->f_step * sizeof(float));
+}
+
+static size_t n_of(const struct kern_weight_desc *d)
+{
+    return d->experts > 0 ? (size_t)d->experts : 1;
+}
+
+uint64_t gpu_weight_bytes(const struct kern_weight_desc *d)
+{
+    struct gpu_mat m;
+    size_t q, s, f;
+
+    memset(&m, 0, sizeof(m));
+    lay_out(&m, d);
+    plane_sizes(&m, n_of(d), &q, &s, &f);
+    return q + s + f;
+}
+
+uint64_t gpu_load_bytes(void)
+{
+    return LOAD_PIECES * GPU_LOAD_PIECE;
+}
+
 int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret)
 {
     struct gpu *g = gpu_of(k);
     struct gpu_weight *w;
-    size_t n = (size_t)(d->experts > 0 ? d->experts : 1), q, s;
+    size_t n = n_of(d), q, s, f;
     void *mem;
     int r;
 
@@ -94,9 +123,8 @@ int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern
         return -ENOMEM;
     }
     lay_out(&w->mat, d);
-    q = align256(n * w->mat.q_step);
-    s = align256(n * w->mat.s_step);
-    w->mem_bytes = q + s + align256(n * w->mat.f_step * 4);
+    plane_sizes(&w->mat, n, &q, &s, &f);
+    w->mem_bytes = q + s + f;
     r = gpu_mem_alloc(g, w->mem_bytes, &mem);
     if (r == 0) {
         w->mem = mem;

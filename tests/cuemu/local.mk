@@ -4,12 +4,13 @@
 # tests/cuemu/: the CUDA backend on the host. Three builds of the same plugin,
 # loaded by the tests of kernels/ and daemon/model through KT_BACKEND:
 #
-#   plain   in make check, one schedule
+#   plain   in make check, one schedule; the daemon, too (test_daemon.sh)
 #   asan    AddressSanitizer and UBSan
 #   race    the compiler's access hooks: races, bounds, traffic (check.cc)
 #
 # make check-cuemu runs all three under all schedules. configure
-# --enable-cuemu builds them.
+# --enable-cuemu builds them. Where nvcc is, make check-cuda tests what it made;
+# where a GPU is, make check-gpu.
 
 CUEMU_CC = tests/cuemu/check.cc tests/cuemu/cuemu.h \
 	tests/cuemu/cuemu_priv.h tests/cuemu/rt_emu.cc tests/cuemu/sched.cc
@@ -32,18 +33,10 @@ CUEMU_CXX = -std=c++17 -g -fPIC -fvisibility=hidden -ffp-contract=off \
 CUEMU_LINK = -Wc,-shared -Wl,-z,defs
 EXTRA_DIST += $(CUEMU_CC) $(CUEMU_KERNELS)
 
-if WITH_CUEMU
-EXTRA_LIBRARIES += tests/cuemu/libk_plain.a tests/cuemu/libk_asan.a \
-	tests/cuemu/libk_race.a
-EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
-	tests/cuemu/asan/stepd-cuda-emulated.so \
-	tests/cuemu/race/stepd-cuda-emulated.so
-check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so \
-	tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
+# What test_plugin.sh needs besides a plugin.
+CUEMU_PLUGIN_TEST = tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
 	tests/cuemu/bad/stepd-none.so
-
-EXTRA_PROGRAMS += tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
-	tests/cuemu/bad/stepd-none.so
+EXTRA_PROGRAMS += $(CUEMU_PLUGIN_TEST)
 tests_cuemu_open_backend_LDADD = $(KERNELS_LIBS)
 tests_cuemu_bad_stepd_old_so_SOURCES = tests/cuemu/bad_plugin.c
 tests_cuemu_bad_stepd_old_so_CFLAGS = $(AM_CFLAGS) -fPIC
@@ -52,6 +45,30 @@ tests_cuemu_bad_stepd_none_so_SOURCES = tests/cuemu/bad_plugin.c
 tests_cuemu_bad_stepd_none_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_NONE
 tests_cuemu_bad_stepd_none_so_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_cuemu_bad_stepd_none_so_LDFLAGS = $(CUEMU_LINK)
+
+TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
+	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh
+TEST_CUEMU = tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
+	tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
+	tests/cuemu/test_daemon.sh
+
+# The plugin as nvcc made it: no device is needed, nor the rest of the tree.
+check-cuda: $(CUEMU_PLUGIN_TEST) $(plugin_PROGRAMS)
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(TEST_CUDA)'
+
+# The day there is a GPU: everything that was only emulated, on the device.
+# Skips, with the reason, where none works.
+check-gpu: all tests/cuemu/open_backend $(check_PROGRAMS) $(check_DATA)
+	@$(AM_TESTS_ENVIRONMENT) bash $(srcdir)/tests/cuemu/check_gpu.sh
+.PHONY: check-cuda check-gpu
+
+if WITH_CUEMU
+EXTRA_LIBRARIES += tests/cuemu/libk_plain.a tests/cuemu/libk_asan.a \
+	tests/cuemu/libk_race.a
+EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
+	tests/cuemu/asan/stepd-cuda-emulated.so \
+	tests/cuemu/race/stepd-cuda-emulated.so
+check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so $(CUEMU_PLUGIN_TEST)
 
 tests_cuemu_libk_plain_a_SOURCES = $(CUEMU_KERNELS)
 tests_cuemu_libk_plain_a_CPPFLAGS = $(CUEMU_DEFS) \
@@ -100,16 +117,14 @@ check-cuemu: all $(check_PROGRAMS) $(check_DATA) \
 		tests/cuemu/asan/stepd-cuda-emulated.so \
 		tests/cuemu/race/stepd-cuda-emulated.so
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TEST_CUEMU_ALL=1 \
-	    TESTS='tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
-	    tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
-	    tests/cuemu/test_static.sh'
+	    TESTS='$(TEST_CUEMU)'
 endif
 .PHONY: check-cuemu
 
 dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
-	tests/cuemu/test_roofline.sh
-EXTRA_DIST += tests/cuemu/functions.sh tests/cuemu/mutants.txt \
+	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh
+EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
 	tests/cuemu/check_probe.py tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

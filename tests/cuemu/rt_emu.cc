@@ -4,7 +4,8 @@
  * kernels/cuda/rt.h over the emulator: device memory is host memory that cuemu
  * knows, copies and kernels run at once, a graph is the list of what was
  * launched while it was recorded. STEPD_CUEMU in the environment asks for a
- * schedule, as in "policy=2 cp=1 seed=3".
+ * schedule, as in "policy=2 cp=1 seed=3", or a device of another size:
+ * "mem=256" MiB.
  */
 
 #include "kernels/cuda/rt.h"
@@ -88,7 +89,7 @@ int rt_info(struct rt *rt, struct rt_info *ret)
              cuemu_opt.policy, cuemu_opt.cp);
     ret->capability = 80;
     ret->n_sm = 4;
-    ret->mem_total = ret->mem_free = (size_t)2 << 30;
+    ret->mem_total = ret->mem_free = (size_t)option("mem=", 2048) << 20;
     ret->smem_block = cuemu_opt.smem_limit;
     return 0;
 }

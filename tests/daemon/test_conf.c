@@ -221,9 +221,9 @@ static void test_bad_values_name_what_is_allowed(void **state)
     refused("max_output_soft = 1K\n", 1, "a size, 4K to 1G");
     refused("frame_timeout = 2d\n", 1, "suffixes ms, s, min, h");
     refused("frame_timeout = 1ms\n", 1, "a time, 10ms to 3600s");
-    refused("memory_utilization = nan\n", 1, "a number, 0.05 to 0.99");
-    refused("memory_utilization = 1.5\n", 1, "0.05 to 0.99");
-    refused("memory_utilization = 0.5.1\n", 1, "0.05 to 0.99");
+    refused("memory_utilization = nan\n", 1, "a number, 0 to 0.99");
+    refused("memory_utilization = 1.5\n", 1, "0 to 0.99");
+    refused("memory_utilization = 0.5.1\n", 1, "0 to 0.99");
     refused("socket_mode = 0888\n", 1, "an octal mode, 0 to 777");
     refused("socket_mode = 1777\n", 1, "an octal mode, 0 to 777");
     refused("log_text = true\n", 1, "yes or no");
@@ -410,7 +410,9 @@ static void test_etc_stepd_conf_is_the_table(void **state)
         }
         for (const char *const *w = keys[i].choices; w != NULL && *w != NULL;
              w++) {
-            if (strstr(comment, *w) == NULL) {
+            /* the emulated one is a word of builds for tests alone */
+            if (strcmp(*w, "cuda-emulated") != 0 &&
+                strstr(comment, *w) == NULL) {
                 fail_msg("the comment of %s leaves out '%s'", keys[i].name, *w);
             }
         }

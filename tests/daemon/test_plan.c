@@ -198,7 +198,7 @@ static struct model_memory plan(const struct checkpoint *ck, uint64_t available,
     const char *found = NULL;
 
     report_init(&rep);
-    assert_int_equal(plan_memory(ck, available, &rep, &m), expected);
+    assert_int_equal(plan_memory(ck, NULL, available, &rep, &m), expected);
     report_finish(&rep, &out);
     found = out.n_problems > 0 ? out.problem[0]
             : out.n_notes > 0  ? out.note[0]
@@ -238,6 +238,53 @@ static void test_plan_of_the_real_model_with_room(void **state)
     checkpoint_close(ck);
 }
 
+/* ---- on a device ---- */
+
+static uint64_t twice_a_value(const struct kern_weight_desc *d)
+{
+    return 2 * (uint64_t)d->rows * (uint64_t)d->cols *
+           (d->experts > 0 ? (uint64_t)d->experts : 1);
+}
+
+static uint64_t a_gib_a_thousand_rows(const struct kern_sizes *s)
+{
+    assert_int_equal(s->rows, 256 + 4 * MODEL_MAX_DRAFTS);
+    assert_int_equal(s->sampled_rows, 4 * (1 + MODEL_MAX_DRAFTS));
+    assert_int_equal(s->n_head, 96);
+    assert_int_equal(s->pages, 262144 / 64 + 1);
+    return (uint64_t)s->rows * GIB / 1000;
+}
+
+/* What its backend may take is the whole room, weights lie in it in its own
+ * layout though the file is mapped, and what ops keep is left free. */
+static void test_plan_on_a_device(void **state)
+{
+    static const struct kern_ops ops = {.weight_bytes = twice_a_value,
+                                        .scratch_bytes = a_gib_a_thousand_rows};
+    struct kern k = {.ops = &ops, .memory = 500 * GIB};
+    struct shape s = real_shape();
+    struct checkpoint *ck = bare(&s);
+    struct model_memory host = plan(ck, 512 * GIB, 0, NULL), m;
+    struct report rep;
+
+    (void)state;
+    ck->conf.weights = MODEL_MAP;
+    report_init(&rep);
+    assert_int_equal(plan_memory(ck, &k, 0, &rep, &m), 0);
+    report_finish(&rep, NULL);
+    assert_int_equal(m.available, 500 * GIB);
+    assert_true(m.weights_experts > 3 * host.weights_experts);
+    assert_int_equal(m.activations - host.activations, 268 * GIB / 1000);
+    assert_true(total(&m) <= 500 * GIB);
+    assert_true(total(&m) > 400 * GIB);
+
+    k.memory = 300 * GIB; /* not even the weights: 383 GiB */
+    report_init(&rep);
+    assert_int_equal(plan_memory(ck, &k, 0, &rep, &m), -EBADMSG);
+    report_finish(&rep, NULL);
+    checkpoint_close(ck);
+}
+
 /* A plan for one session in 240 GiB, of which half may be taken, and the
  * context that fits by hand: one session and the rows of a step take 11 and 4
  * sliding pages and the vectors of 1024 checkpoints 48 KiB each, the rest is
@@ -250,7 +297,7 @@ static struct model_memory plan_short(struct checkpoint *ck, int *ret_fits)
     ck->conf.weights = MODEL_COPY;
     ck->conf.max_seqs = 1;
     report_init(&rep);
-    (void)plan_memory(ck, 240 * GIB, &rep, &m);
+    (void)plan_memory(ck, NULL, 240 * GIB, &rep, &m);
     report_finish(&rep, NULL);
     *ret_fits = (int)((120 * GIB - 119333608704u - m.activations -
                        m.checkpoint_bytes - 15 * (uint64_t)9437184) /
@@ -383,7 +430,7 @@ static void test_plans_of_all_sizes_hold_their_promises(void **state)
 
             ck->conf.max_seqs = seqs;
             report_init(&rep);
-            r = plan_memory(ck, gib * GIB, &rep, &m);
+            r = plan_memory(ck, NULL, gib * GIB, &rep, &m);
             report_finish(&rep, NULL);
             if (r < 0) {
                 continue;
@@ -536,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_a_checkpoint_of_the_real_size),
         cmocka_unit_test(test_sliding_pages_of_a_session),
         cmocka_unit_test(test_plan_of_the_real_model_with_room),
+        cmocka_unit_test(test_plan_on_a_device),
         cmocka_unit_test(test_the_context_shrinks_to_what_fits),
         cmocka_unit_test(fr_91_an_asked_context_that_does_not_fit_is_refused),
         cmocka_unit_test(test_weights_that_do_not_fit),
