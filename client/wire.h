@@ -156,9 +156,10 @@
  *   tool_choice         "auto" (with tools the default), "none" (the model sees
  *                       the tools and calls none), "required" (it calls one at
  *                       least), or {type: "function", function: {name}}. The
- *                       last two hold for certain: the calls fit parameters, of
- *                       a str as far as its enum says, and an answer without
- *                       one was cut short
+ *                       last two hold for certain: calls fit parameters (of a
+ *                       str only enum is looked at, and the text null is null
+ *                       as everywhere), and an answer without one was cut
+ *                       short
  *   reasoning_effort    "low" | "medium" | "high"; absent: nothing in the
  *                       prompt
  *   thinking            bool, true: the answer begins with reasoning

@@ -7,7 +7,9 @@
  * tool_choice required, or a named tool, as a grammar: the format of
  * model-spec 7.2 with the names of the tools, their parameters in the order of
  * the schema, required ones present, values that coerce to what the schema
- * says. Text that fits it is parsed to calls and nothing else.
+ * says. Of strings only enum is looked at, and the text null stays what
+ * model-spec 7.2 makes of it. Text that fits it is parsed to calls and nothing
+ * else.
  */
 
 #include <stdbool.h>

@@ -53,6 +53,16 @@ def collect(asks):
     return [got[i] for i in range(len(asks))]
 
 
+# Left alone, the model goes on in a string for ever. Most answers are pushed to
+# the end of what is open: what a mask allows is not changed by that.
+closing = {}
+for i in range(1000):
+    text = b"".join(e["text"] for e in c.request("detokenize", ids=[i])
+                    if e["event"] == "part")
+    if text[:1] in (b'"', b"]", b"}"):
+        closing[str(i)] = 10
+assert len(closing) >= 3, closing
+
 pairs = [(rows[i % len(rows)], PROMPTS[i % 3] if i < len(rows)
           else PROMPTS[(i + 1) % 3]) for i in range(300)]
 if not whole:
@@ -62,9 +72,11 @@ for n, (row, prompt) in enumerate(pairs):
     base = dict(response_format={"type": "json_schema", "json_schema": {
                     "name": row["name"], "schema": row["schema"]}},
                 seed=n, max_tokens=MAX_TOKENS, want_ids=True)
+    if n % 16:
+        base.update(logit_bias=closing)
     if n % 3 == 2:
         base.update(messages=[{"role": "user", "content": prompt}],
-                    thinking=n % 6 == 5)
+                    thinking=n % 6 == 5, max_reasoning_tokens=20)
     else:
         base.update(prompt=prompt)
     for t in (0, 1):
@@ -87,7 +99,7 @@ for k in range(0, len(asks), 2):
                         cls=jsonschema.Draft202012Validator)
 print(f"{len(asks)} answers: {ended * 2} ended and valid, {cut * 2} cut at "
       f"max_tokens, {thought * 2} reasoned first")
-assert ended > cut and ended >= len(asks) // 4, (ended, cut)
+assert ended >= 3 * cut, (ended, cut)
 
 # ---- the other forms
 one = dict(prompt="The capital of", temperature=1, max_tokens=100)
