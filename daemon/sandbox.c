@@ -5,7 +5,8 @@
  * /home, /root, /run/user, /tmp and /var/tmp (ProtectHome=, PrivateTmp=), and a
  * download folder of the Hugging Face cache is full of links
  * (snapshots/X/file -> ../../blobs/Y): "no such file" about a file that the
- * operator sees with his own eyes.
+ * operator sees with his own eyes. A link on the way there does the same, and a
+ * folder that is closed to the service's user is told from one that is hidden.
  *
  * Owns nothing. I/O thread, after a load has failed. The invariant: says
  * something only where a path really is missing here.
@@ -21,6 +22,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define MAX_LINKS 40 /* as the kernel */
 
 static const char *const hidden[] = {"/home/", "/root/", "/run/user/", "/tmp/",
                                      "/var/tmp/"};
@@ -69,30 +72,74 @@ static void put_hint(const char *missing, const char *link, const char *model,
     }
 }
 
-/* Where a link points, as an absolute path without "..". */
-static void target_of(const char *folder, const char *link, char *to, size_t n)
+/* The first folder on the way to path that this user may not enter, else path
+ * itself, which he may not read. */
+static void put_closed(const char *path, char hint[SANDBOX_HINT])
 {
-    char text[PATH_MAX], *at;
-    ssize_t k = readlink(link, text, sizeof(text) - 1);
+    char part[PATH_MAX];
+    size_t n = 0;
 
-    text[k > 0 ? k : 0] = '\0';
-    (void)snprintf(to, n, "%s", text[0] == '/' ? "" : folder);
-    for (char *word = strtok_r(text, "/", &at); word != NULL;
-         word = strtok_r(NULL, "/", &at)) {
-        size_t len = strlen(to);
+    do {
+        n += 1 + strcspn(path + n + 1, "/");
+        (void)snprintf(part, sizeof(part), "%.*s", (int)n, path);
+    } while (path[n] != '\0' && access(part, X_OK) == 0);
+    (void)snprintf(hint, SANDBOX_HINT,
+                   "%.2000s is closed to this service's user: let him in "
+                   "(chmod o+rX, or setfacl -m u:%u:rX)",
+                   part, (unsigned)geteuid());
+}
 
-        if (strcmp(word, "..") == 0) {
+/* path, absolute and without "..", ".", links, as far as it goes; what comes
+ * after that as it was written. */
+static void resolve(const char *path, char to[PATH_MAX])
+{
+    char rest[2 * PATH_MAX], link[PATH_MAX], next[2 * PATH_MAX];
+    int n_links = 0;
+
+    (void)snprintf(rest, sizeof(rest), "%.*s", PATH_MAX - 1, path);
+    if (path[0] == '/' || getcwd(to, PATH_MAX) == NULL) {
+        to[0] = '\0';
+    }
+    while (rest[strspn(rest, "/")] != '\0') {
+        size_t end = strlen(to), skip = strspn(rest, "/");
+        size_t len = strcspn(rest + skip, "/");
+        const char *word = rest + skip, *tail = word + len;
+        ssize_t k = -1;
+
+        if (len == 2 && memcmp(word, "..", 2) == 0) {
             char *slash = strrchr(to, '/');
             *(slash != NULL ? slash : to) = '\0';
-        } else if (strcmp(word, ".") != 0) {
-            (void)snprintf(to + len, n - len, "/%s", word);
+        } else if (len != 1 || word[0] != '.') {
+            (void)snprintf(to + end, PATH_MAX - end, "/%.*s", (int)len, word);
+            k = n_links < MAX_LINKS ? readlink(to, link, sizeof(link) - 1) : -1;
         }
+        if (k > 0) {
+            n_links++;
+            to[link[0] == '/' ? 0 : end] = '\0';
+        }
+        (void)snprintf(next, sizeof(next), "%.*s%.*s", (int)(k > 0 ? k : 0),
+                       link, PATH_MAX - 1, tail);
+        memcpy(rest, next, strlen(next) + 1);
+    }
+}
+
+/* Why path, which could not be opened with this error, could not be. */
+static void explain(const char *path, int error, const char *model,
+                    char hint[SANDBOX_HINT])
+{
+    char real[PATH_MAX];
+
+    resolve(path, real);
+    if (error == EACCES && !is_hidden(real)) {
+        put_closed(real, hint);
+    } else {
+        put_hint(real, strcmp(real, path) != 0 ? path : "", model, hint);
     }
 }
 
 static bool dangling_hint(const char *model, char hint[SANDBOX_HINT])
 {
-    char link[PATH_MAX], to[PATH_MAX];
+    char link[PATH_MAX];
     DIR *d = opendir(model);
     struct dirent *e;
     struct stat st;
@@ -102,8 +149,7 @@ static bool dangling_hint(const char *model, char hint[SANDBOX_HINT])
         (void)snprintf(link, sizeof(link), "%.3000s/%s", model, e->d_name);
         if (lstat(link, &st) == 0 && S_ISLNK(st.st_mode) &&
             access(link, R_OK) < 0) {
-            target_of(model, link, to, sizeof(to));
-            put_hint(to, link, model, hint);
+            explain(link, errno, model, hint);
             found = true;
         }
     }
@@ -116,10 +162,7 @@ static bool dangling_hint(const char *model, char hint[SANDBOX_HINT])
 bool sandbox_hint(const char *model, char hint[SANDBOX_HINT])
 {
     if (access(model, R_OK | X_OK) < 0) {
-        if (errno == EACCES && getenv("INVOCATION_ID") == NULL) {
-            return false; /* a mode, and the cause says so */
-        }
-        put_hint(model, "", model, hint);
+        explain(model, errno, model, hint);
         return true;
     }
     return dangling_hint(model, hint);

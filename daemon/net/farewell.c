@@ -22,7 +22,8 @@
 
 #include "client/wire.h"
 
-#define HELLO_MS 200 /* for a client's first words, which are not read */
+#define HELLO_MS 200  /* for a client's first words, which are not read */
+#define HELLO_READS 4 /* who says more than a few hellos is cut off */
 
 static int64_t now_ms(void)
 {
@@ -40,7 +41,10 @@ static void turn_away(int fd, const struct wire_buf *words)
     char trash[WIRE_MAX_FRAME_HELLO];
 
     if (poll(&p, 1, HELLO_MS) > 0) {
-        while (recv(fd, trash, sizeof(trash), MSG_DONTWAIT) > 0) {
+        for (int i = 0; i < HELLO_READS; i++) {
+            if (recv(fd, trash, sizeof(trash), MSG_DONTWAIT) <= 0) {
+                break;
+            }
         }
     }
     (void)send(fd, words->p, words->n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -52,11 +56,9 @@ void farewell(int fd, const char *cause, int ms)
     int64_t until = now_ms() + ms, left = ms;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     struct wire_buf words;
-    char text[256];
 
-    (void)snprintf(text, sizeof(text), "unavailable: %s", cause);
     wire_buf_init(&words, SIZE_MAX);
-    (void)wire_put_error(&words, 0, WIRE_E_UNAVAILABLE, text, NULL, 0);
+    (void)wire_put_error(&words, 0, WIRE_E_UNAVAILABLE, cause, NULL, 0);
     for (; left > 0; left = until - now_ms()) {
         int client = -1;
 

@@ -102,8 +102,7 @@ static bool is_open(struct server *s, struct conn *c,
 
     engine_status(s->engine, &st);
     if (st.state == ENGINE_FAILED || st.state == ENGINE_STOPPED) {
-        server_error(s, c, r->id, WIRE_E_UNAVAILABLE, NULL, 0,
-                     "unavailable: %s",
+        server_error(s, c, r->id, WIRE_E_UNAVAILABLE, NULL, 0, "%s",
                      st.cause[0] != '\0' ? st.cause : "the engine has stopped");
     } else if (s->draining || st.state == ENGINE_DRAINING) {
         server_error(s, c, r->id, WIRE_E_DRAINING, NULL, 0,

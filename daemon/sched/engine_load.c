@@ -114,6 +114,15 @@ static int exit_code_of(int r)
     }
 }
 
+/* "FOLDER: what", also where what begins with the folder. */
+static void name_cause(const struct engine *e, const char *what, char *cause,
+                       size_t n)
+{
+    bool named = strncmp(what, e->path, strlen(e->path)) == 0;
+
+    snprintf(cause, n, "%s%s%s", named ? "" : e->path, named ? "" : ": ", what);
+}
+
 static bool load_model(struct engine *e)
 {
     struct model_report rep = {0};
@@ -126,8 +135,8 @@ static bool load_model(struct engine *e)
     for (int i = 1; i < rep.n_problems; i++) {
         engine_say(e, 3, "%s: %s", e->path, rep.problem[i]);
     }
-    snprintf(cause, sizeof(cause), "%s: %s", e->path,
-             rep.n_problems > 0 ? rep.problem[0] : strerror(-r));
+    name_cause(e, rep.n_problems > 0 ? rep.problem[0] : strerror(-r), cause,
+               sizeof(cause));
     model_report_finish(&rep);
     if (r < 0) {
         e->model = NULL;

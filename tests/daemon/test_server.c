@@ -489,7 +489,7 @@ static void test_engine_refusals(void **state)
     client_say(b, &c, GENERATE("5"));
     expect_like(b, &c,
                 "\"code\": \"unavailable\", \"message\": "
-                "\"unavailable: shard 3 is truncated\"");
+                "\"shard 3 is truncated\"");
     assert_int_equal(b->engine->n_jobs, 0);
     assert_int_equal(b->server->flights.n, 0);
     client_close(&c);

@@ -12,6 +12,7 @@ SYSTEMD_TESTS = \
 	tests/systemd/test_failed_start.sh \
 	tests/systemd/test_restart.sh \
 	tests/systemd/test_users.sh \
+	tests/systemd/test_operator.sh \
 	tests/systemd/test_sandbox.sh \
 	tests/systemd/test_e2e.sh \
 	tests/systemd/test_drills.sh \

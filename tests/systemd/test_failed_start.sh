@@ -15,7 +15,10 @@ FAILED=2f6e0b9ad1c7453e9f8b3c5d7a1e4062
 told()
 {
     expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
-    grep -Eq "unavailable: .*$1" "$tmp/err" || fail "$(cat "$tmp/err")"
+    grep -Eq "^stepctl: unavailable: .*$1" "$tmp/err" || fail "$(cat "$tmp/err")"
+    grep -q 'unavailable: .*unavailable:' "$tmp/err" &&
+        fail "said twice: $(cat "$tmp/err")"
+    return 0
 }
 
 # served_again: without a word to systemd.
@@ -126,6 +129,25 @@ until_true is_prop ActiveState failed
 dropin stepd.service BindReadOnlyPaths=/home/ann/hub/models--step
 ready
 systemctl stop stepd.service
+
+# The same behind a link on the way; and a folder that its mode closes is not
+# said to be missing, nor is a line of the unit asked for.
+ln -s /home/ann/hub /srv/hub
+rm /etc/systemd/system/stepd.service.d/test.conf
+systemctl daemon-reload
+conf model=/srv/hub/models--step/snapshots/1
+told '/srv/hub'
+until_true logged \
+    '^/home/ann/hub/models--step/snapshots/1 .*the target of /srv/hub/models--step/snapshots/1: add BindReadOnlyPaths=/home/ann/hub/models--step to'
+until_true is_prop ActiveState failed
+mkdir -p /srv/closed/models
+cp -r "$MODEL" /srv/closed/models/
+chmod 750 /srv/closed
+conf model=/srv/closed/models/step-tiny
+told '/srv/closed/models/step-tiny: Permission denied'
+grep -q 'step-tiny.*step-tiny' "$tmp/err" && fail "said twice: $(cat "$tmp/err")"
+until_true logged "^/srv/closed is closed to .* setfacl -m u:$(id -u stepd):rX"
+until_true is_prop ActiveState failed
 mkdir -p /srv/links
 ln -s /root/blobs/shard /srv/links/model.safetensors
 cp "$MODEL"/*.json /srv/links/
