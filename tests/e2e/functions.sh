@@ -36,7 +36,7 @@ WAIT_SECONDS=${WAIT_SECONDS:-120}
 
 skip()
 {
-    echo "SKIP: $(basename "$0"): $*"
+    echo "SKIP: $(basename "$0"): $*" >&2
     exit 77
 }
 

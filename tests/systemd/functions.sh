@@ -170,6 +170,13 @@ n_logged()
     journalctl -q --no-pager -o cat "$@" | wc -l
 }
 
+# has_logged FIELD=VALUE...: there is one at least. For until_true, which is given
+# a command: what stands in $(...) would be looked at once.
+has_logged()
+{
+    [ "$(n_logged "$@")" -gt 0 ]
+}
+
 main_pid()
 {
     prop MainPID

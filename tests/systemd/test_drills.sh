@@ -41,12 +41,36 @@ serves()
         cp "$tmp/text" "$tmp/first"
     fi
     cmp -s "$tmp/first" "$tmp/text" || fail "$1: another answer than before"
+    [ ! -e "$tmp/talk" ] || go_on >"$tmp/now"
+    cmp -s "$tmp/talk" "$tmp/now" || fail "$1: the session is $(cat "$tmp/now")"
     expect_clean_run
     echo "drill: $1"
 }
 
+# go_on: one more turn of the session that was saved before the first drill: how
+# much of it was there, and the answer. The turn itself is saved by nobody, so it
+# is the same after each start.
+go_on()
+{
+    ctl chat --session kept --append --temperature 0 --max-tokens 20 --json \
+        'And 3 plus 4?' >"$tmp/turn" 2>"$tmp/err" || :
+    "$PYTHON3" -c '
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+print(events[-1]["usage"]["cached_tokens"],
+      "".join(e.get("text", "") + e.get("reasoning", "") for e in events))' \
+        "$tmp/turn" || cat "$tmp/err"
+}
+
 dropin stepd.service RestartSec=100ms
 systemctl start stepd.socket
+conf session_disk_floor=0
+ready
+ctl chat --session kept --temperature 0 'What is 7 plus 8?' >/dev/null 2>&1
+ctl sessions save kept >/dev/null
+systemctl restart stepd.service
+go_on >"$tmp/talk"
+grep -Eq '^[1-9][0-9]* .' "$tmp/talk" || fail "the session: $(cat "$tmp/talk")"
 serves "no failure at all"
 
 # ---- kill -9
@@ -126,7 +150,7 @@ ctl complete --max-tokens 1 x >/dev/null 2>&1 || fail "after a refused reload"
 expect_prop NRestarts 0
 systemctl stop stepd.service
 expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
-grep -q "unavailable: $CONF:2: max_queue" "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q "unavailable: .*$CONF:2: max_queue" "$tmp/err" || fail "$(cat "$tmp/err")"
 until_true is_prop ExecMainStatus 78
 serves "a broken configuration at a reload"
 
@@ -212,6 +236,21 @@ ctl tokenize x >/dev/null || fail "after a thousand connects"
 expect_prop NRestarts 0
 serves "1,000 rapid connects"
 
+# ---- out of memory: the kernel ends it, and it is the unit's own affair
+if grep -qw memory /sys/fs/cgroup/cgroup.controllers; then
+    systemctl stop stepd.service
+    dropin stepd.service MemoryMax=8M MemorySwapMax=0 Restart=no
+    conf weights=copy
+    systemctl start stepd.service && fail "8 MB are enough"
+    expect_prop Result oom-kill
+    sed -i '/^MemoryMax=/d; /^MemorySwapMax=/d; /^Restart=/d' \
+        /etc/systemd/system/stepd.service.d/test.conf
+    systemctl daemon-reload
+    serves "killed by the OOM killer"
+else
+    echo "SKIP: the OOM killer: no memory controller here"
+fi
+
 # ---- journald stopped: the log is lost, the service is not
 systemctl stop systemd-journald.socket systemd-journald-dev-log.socket \
     systemd-journald-audit.socket systemd-journald.service 2>/dev/null || :
@@ -225,7 +264,7 @@ serves "journald stopped"
 mv "$MODEL" /srv/away
 systemctl stop stepd.service
 expect_status 69 ctl complete --max-tokens 1 x 2>"$tmp/err"
-grep -q "unavailable: $MODEL" "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q "unavailable: .*$MODEL" "$tmp/err" || fail "$(cat "$tmp/err")"
 mv /srv/away "$MODEL"
 until_true is_prop ActiveState failed
 ready

@@ -83,6 +83,10 @@ done
 conf
 
 # ---- drop-ins for resources and devices: each starts
+has_controller()
+{
+    grep -qw "$1" /sys/fs/cgroup/cgroup.controllers
+}
 for line in CPUWeight=50 MemoryHigh=80% AllowedCPUs=0 MemoryMax=90% \
     LimitMEMLOCK=64M LimitNOFILE=4096 Nice=5; do
     rm -rf /etc/systemd/system/stepd.service.d
@@ -90,9 +94,14 @@ for line in CPUWeight=50 MemoryHigh=80% AllowedCPUs=0 MemoryMax=90% \
     systemctl reset-failed stepd.service 2>/dev/null || :
     systemctl start stepd.service
     ready
+    pid=$(main_pid)
+    if [ $line = AllowedCPUs=0 ] && has_controller cpuset; then
+        [ "$(status Cpus_allowed_list)" = 0 ] || fail "AllowedCPUs=0: no effect"
+    fi
     systemctl stop stepd.service
 done
-grep -qw memory /sys/fs/cgroup/cgroup.controllers ||
+has_controller cpuset || echo "SKIP: the effect of AllowedCPUs=: no cpuset here"
+has_controller memory ||
     echo "SKIP: the effect of Memory*=: no memory controller here"
 rm -rf /etc/systemd/system/stepd.service.d
 mkdir -p /etc/systemd/system/stepd.service.d

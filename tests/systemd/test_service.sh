@@ -37,7 +37,7 @@ until_true is_prop StatusText "Serving step-tiny"
 # The journal: messages by id, and what a request took, by field.
 [ "$(n_logged MESSAGE_ID=$START)" = 1 ] || fail "start is not in the journal"
 [ "$(n_logged MESSAGE_ID=$READY)" = 1 ] || fail "ready is not in the journal"
-until_true [ "$(n_logged MESSAGE_ID=$REQUEST "UID=$(id -u ann)")" = 1 ]
+until_true has_logged MESSAGE_ID=$REQUEST "UID=$(id -u ann)"
 journalctl -q -o json MESSAGE_ID=$REQUEST >"$tmp/request"
 "$PYTHON3" - "$tmp/request" <<'END'
 import json, sys

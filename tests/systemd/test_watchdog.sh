@@ -49,6 +49,10 @@ pid=$(main_pid)
 expect_status 69 ctl complete --max-tokens 4 x
 until_true is_prop NRestarts 1
 logged 'Watchdog timeout' || fail "another cause"
-until_true [ "$(main_pid)" != "$pid" ]
+another_serves()
+{
+    [ "$(main_pid)" != "$pid" ]
+}
+until_true another_serves
 ready
 expect_clean_run
