@@ -56,7 +56,7 @@ struct load {
     struct range *range;
     uint64_t total;
     uint64_t before; /* bytes that count as done: read into compact weights */
-    bool warm; /* map: it fits, so read it in and map every page */
+    bool warm;       /* map: it fits, so read it in and map every page */
     atomic_uint_fast64_t next; /* first byte, over all ranges, not yet taken */
     atomic_uint_fast64_t done;
     atomic_int error; /* the first -errno of a piece */
