@@ -62,6 +62,16 @@ tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
 	tests/bench/bench_attn$(EXEEXT)
 
+# The kernels of a device against kernels/cuda/ROOFLINE.md; skips without one.
+EXTRA_PROGRAMS += tests/bench/bench_gpu
+tests_bench_bench_gpu_LDADD = $(KERNELS_LIBS)
+CLEANFILES += tests/bench/bench_gpu$(EXEEXT)
+bench-gpu: all tests/bench/bench_gpu$(EXEEXT)
+	@STEPD_PLUGIN_DIR=kernels/cuda tests/bench/bench_gpu$(EXEEXT) | \
+	    $(PYTHON3) $(srcdir)/tests/cuemu/roofline.py \
+	        $(srcdir)/tests/data/config-step-3.7-flash.json --measured
+.PHONY: bench-gpu
+
 # Whole models; writes some 20 GB of checkpoints once and keeps them:
 # make bench-model ARGS='--model C --quick'
 EXTRA_PROGRAMS += tests/bench/bench_model

@@ -68,7 +68,8 @@ EXTRA_LIBRARIES += tests/cuemu/libk_plain.a tests/cuemu/libk_asan.a \
 EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
 	tests/cuemu/asan/stepd-cuda-emulated.so \
 	tests/cuemu/race/stepd-cuda-emulated.so
-check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so $(CUEMU_PLUGIN_TEST)
+check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so $(CUEMU_PLUGIN_TEST) \
+	tests/bench/bench_gpu
 
 tests_cuemu_libk_plain_a_SOURCES = $(CUEMU_KERNELS)
 tests_cuemu_libk_plain_a_CPPFLAGS = $(CUEMU_DEFS) \
@@ -124,7 +125,8 @@ endif
 dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
-	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh
+	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh \
+	tests/cuemu/test_bench_gpu.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
 	tests/cuemu/check_probe.py tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

@@ -7,6 +7,7 @@
 # it is measured. test_roofline.sh compares the file in the tree with this.
 #
 #   roofline.py tests/data/config-step-3.7-flash.json
+#   bench_gpu | roofline.py CONFIG --measured      sets what was measured against it
 
 import json
 import sys
@@ -155,8 +156,46 @@ def weights_gb(m):
     return bf, mx
 
 
+def measured(m, lines):
+    """Prints each line of bench_gpu beside its bound on that device."""
+    rows = [('kernel', 'rows', 'us', 'GB/s', 'TFLOP/s', 'bound us',
+             'of the bound', 'expected')]
+    gpu = None
+    for line in lines:
+        word = line.rstrip('\n').split('\t')
+        if word[0] == 'device':
+            print(word[1])
+            gpu = next((g for g in GPUS if g.split()[-1] in word[1] or
+                        g.split()[0] in word[1]), None)
+            if gpu is None:
+                print('no sheet of this device is known: no bounds')
+        elif word[0] == 'sizes':
+            size = dict(zip(('d', 'h', 'g', 'e', 'k', 'f', 'share', 'v'),
+                            map(int, word[1].split())))
+        elif len(word) == 3:
+            n, us = int(word[1]), float(word[2])
+            ops = step(dict(m, **size), n, 1, 4096, 0)
+            op = next(o for o in ops if o[0] == word[0])
+            by, fl = op[2] * op[3] + op[4], 2 * op[5]
+            row = [word[0], n, f'{us:.1f}', f'{by / us / 1e3:.0f}',
+                   f'{fl / us / 1e6:.1f}', '-', '-', '-']
+            if gpu is not None:
+                mem, bw, tf, sms, share, gap = GPUS[gpu]
+                t = max(by / (bw * 1e6), fl / (tf * share * 1e6))
+                row[5:] = [f'{t:.2f}', f'{t / us:.0%}',
+                           f'{EXPECT[op[1]][0]:.0%}']
+            rows.append(row)
+        else:  # why it was skipped
+            print(line, end='')
+    if len(rows) > 1:
+        table(rows)
+
+
 def main():
     m = read(sys.argv[1])
+    if sys.argv[2:] == ['--measured']:
+        measured(m, sys.stdin)
+        return
     bf, mx = weights_gb(m)
     print('''<!-- SPDX-License-Identifier: Apache-2.0
      Copyright 2026 The stepd authors

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * The kernels of a decode step and of a prefill chunk on a device, at the sizes
+ * of the real model, each as a graph of many launches over weights that
+ * together are larger than any cache. Prints a line a kernel, "kernel, rows,
+ * us", tabs between; tests/cuemu/roofline.py sets them against the bounds (make
+ * bench-gpu).
+ *
+ *     bench_gpu [BACKEND [small]]     cuda; small: sizes for a trial run
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/kernels.h"
+
+enum { MAX_ROUNDS = 9, ROUTES = 8, FORMS = 64 };
+
+struct dims {
+    int hidden, heads, kv_heads, experts, top_k, width, shared, vocab;
+    int most;      /* rows of the largest call */
+    size_t spread; /* bytes of weights that one kernel goes through */
+    int reps;      /* launches a graph */
+    int rounds;    /* whose median counts */
+};
+static const struct dims real = {
+    4096, 64, 8, 288, 8, 1280, 1280, 128896, 2048, (size_t)512 << 20, 24, 9};
+static const struct dims small = {256, 8,   4,  16,      2, 128,
+                                  128, 512, 32, 1 << 18, 2, 1};
+
+static struct kern *k;
+static const struct dims *d;
+static struct kern_ptr n_rows, bf16, f32, out, out2, sel, wt;
+static struct kern_groups route[ROUTES];
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_gpu: %s: %s\n", what,
+            k != NULL ? kern_error(k) : "");
+    exit(1);
+}
+
+static void must(int r, const char *what)
+{
+    if (r < 0) {
+        die(what);
+    }
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t next(uint64_t *s)
+{
+    *s = *s * 6364136223846793005u + 1442695040888963407u;
+    return *s >> 33;
+}
+
+static struct kern_ptr room(size_t bytes)
+{
+    struct kern_ptr p = {NULL, 0};
+
+    must(kern_buf_new(k, bytes, &p.buf), "buffer");
+    must(kern_fill(k, p, 0x3c, bytes), "buffer"); /* small, finite */
+    return p;
+}
+
+static struct kern_ptr put(const void *from, size_t bytes)
+{
+    struct kern_ptr p = room(bytes);
+
+    must(kern_upload(k, p, from, bytes), "upload");
+    return p;
+}
+
+static struct kern_ptr past(struct kern_ptr p, size_t bytes)
+{
+    p.off += bytes;
+    return p;
+}
+
+/* ---- weights ---- */
+
+/* Numbers near one, in any format: what they are changes no time. */
+static struct kern_weight *weight(enum kern_dtype t, int experts, int rows,
+                                  int cols)
+{
+    static unsigned char some[1 << 20];
+    struct kern_weight_desc desc = {t, rows, cols, experts, 0, 0};
+    struct kern_weight *w;
+
+    must(kern_weight_new(k, &desc, &w), "weight");
+    for (int p = 0; p < kern_weight_n_planes(t); p++) {
+        size_t n = kern_weight_plane_bytes(&desc, p);
+
+        for (size_t i = 0; i < sizeof(some); i++) {
+            some[i] = (unsigned char)(t == KERN_BF16 ? (i % 2 ? 0x3c : i * 37)
+                                      : p == 0       ? i * 37
+                                                     : 120 + i % 4);
+        }
+        for (int e = 0; e < (experts > 0 ? experts : 1); e++) {
+            for (size_t at = 0; at < n; at += sizeof(some)) {
+                size_t m = n - at < sizeof(some) ? n - at : sizeof(some);
+
+                must(kern_weight_fill(k, w, e, p, at, some, m), "weight");
+            }
+        }
+    }
+    must(kern_weight_ready(k, w), "weight");
+    return w;
+}
+
+/* ---- one kernel ---- */
+
+/* What is launched; i counts launches, so that neighbours differ. */
+struct form {
+    const char *name;
+    int rows, copies;
+    int (*launch)(const struct form *f, int i);
+    int cols, parts, part_rows[KERN_MAX_PARTS], window;
+    struct kern_weight *w[FORMS];
+};
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double once(const struct form *f, uint64_t key)
+{
+    double t = now();
+
+    must(kern_begin(k, key), f->name);
+    for (int i = 0; i < d->reps; i++) {
+        must(f->launch(f, i), f->name);
+    }
+    must(kern_end(k), f->name);
+    return now() - t;
+}
+
+static void clock_form(const struct form *f)
+{
+    static uint64_t key;
+    double t[MAX_ROUNDS];
+    int32_t n = f->rows;
+
+    key++;
+    must(kern_upload(k, n_rows, &n, sizeof(n)), "upload");
+    for (int i = 0; i < 3; i++) { /* eager, captured, replayed */
+        once(f, key);
+    }
+    kern_stats_reset(k);
+    for (int i = 0; i < d->rounds; i++) {
+        t[i] = once(f, key);
+    }
+    if (k->stats.launches > 0) {
+        die("a step that was no replay");
+    }
+    qsort(t, (size_t)d->rounds, sizeof(t[0]), compare);
+    printf("%s\t%d\t%.3f\n", f->name, f->rows,
+           t[d->rounds / 2] / d->reps * 1e6);
+    fflush(stdout);
+}
+
+static struct kern_rows rows_of(const struct form *f)
+{
+    return (struct kern_rows){f->rows, n_rows};
+}
+
+/* ---- the kernels ---- */
+
+static int launch_linear(const struct form *f, int i)
+{
+    struct kern_linear_args a = {.rows = rows_of(f),
+                                 .cols = f->cols,
+                                 .x = bf16,
+                                 .x_stride = f->cols,
+                                 .n_parts = f->parts};
+
+    for (int p = 0; p < f->parts; p++) {
+        a.part[p].w = f->w[i % f->copies * f->parts + p];
+        a.part[p].out = past(out, (size_t)p * (size_t)f->rows *
+                                      (size_t)f->part_rows[0] * 4);
+        a.part[p].out_stride = f->part_rows[p];
+    }
+    return kern_linear(k, &a);
+}
+
+static int launch_router(const struct form *f, int i)
+{
+    struct kern_router_args a = {.rows = rows_of(f),
+                                 .n_expert = d->experts,
+                                 .top_k = d->top_k,
+                                 .scale = 1,
+                                 .renorm = true,
+                                 .x = f32,
+                                 .w = f->w[i % f->copies],
+                                 .sel = sel,
+                                 .wt = wt,
+                                 .groups = {out, out2}};
+
+    return kern_router(k, &a);
+}
+
+static int launch_up(const struct form *f, int i)
+{
+    struct kern_expert_up_args a = {.rows = rows_of(f),
+                                    .top_k = d->top_k,
+                                    .x = bf16,
+                                    .gate = f->w[0],
+                                    .up = f->w[1],
+                                    .groups = route[i % ROUTES],
+                                    .h = out};
+
+    return kern_expert_up(k, &a);
+}
+
+static int launch_down(const struct form *f, int i)
+{
+    struct kern_expert_down_args a = {.rows = rows_of(f),
+                                      .top_k = d->top_k,
+                                      .h = bf16,
+                                      .down = f->w[0],
+                                      .groups = route[i % ROUTES],
+                                      .wt = wt,
+                                      .out = out};
+
+    return kern_expert_down(k, &a);
+}
+
+static int launch_norm(const struct form *f, int i)
+{
+    struct kern_norm_args a = {.rows = rows_of(f),
+                               .width = d->hidden,
+                               .eps = 1e-5f,
+                               .x = f32,
+                               .delta = out,
+                               .w = f->w[0],
+                               .out = out2,
+                               .out_stride = d->hidden};
+
+    (void)i;
+    return kern_norm(k, &a);
+}
+
+static int launch_swiglu(const struct form *f, int i)
+{
+    struct kern_swiglu_args a = {.rows = rows_of(f),
+                                 .width = d->shared,
+                                 .gate = f32,
+                                 .up = f32,
+                                 .out = out};
+
+    (void)i;
+    return kern_swiglu(k, &a);
+}
+
+static void linear(const char *name, int rows, int cols, int parts,
+                   const int *part_rows)
+{
+    struct form f = {.name = name,
+                     .rows = rows,
+                     .launch = launch_linear,
+                     .cols = cols,
+                     .parts = parts};
+    size_t bytes = 0;
+
+    for (int p = 0; p < parts; p++) {
+        f.part_rows[p] = part_rows[p];
+        bytes += (size_t)part_rows[p] * (size_t)cols * 2;
+    }
+    f.copies = (int)(d->spread / bytes) + 1;
+    if (f.copies * parts > FORMS) {
+        f.copies = FORMS / parts;
+    }
+    for (int i = 0; i < f.copies * parts; i++) {
+        f.w[i] = weight(KERN_BF16, 0, part_rows[i % parts], cols);
+    }
+    clock_form(&f);
+    for (int i = 0; i < f.copies * parts; i++) {
+        kern_weight_free(k, f.w[i]);
+    }
+}
+
+static void linears(int rows)
+{
+    int q = d->heads * KERN_HEAD_DIM, kv = d->kv_heads * KERN_HEAD_DIM;
+
+    linear("linear q k v gate", rows, d->hidden, 4,
+           (const int[]){q, kv, kv, d->heads});
+    linear("linear o", rows, q, 1, &d->hidden);
+    linear("linear gate up, shared", rows, d->hidden, 2,
+           (const int[]){d->shared, d->shared});
+    linear("linear down, shared", rows, d->shared, 1, &d->hidden);
+    if (rows <= 64) { /* rows that are drawn */
+        linear("linear head", rows, d->hidden, 1, &d->vocab);
+    }
+}
+
+/* Each row takes top_k different experts, all alike. */
+static void make_routes(int rows)
+{
+    size_t pairs = (size_t)rows * (size_t)d->top_k;
+    int32_t *off = calloc((size_t)d->experts + 1, sizeof(*off));
+    int32_t *of = malloc(pairs * sizeof(*of)), *pair = malloc(pairs * 4);
+    uint64_t s = 1;
+
+    if (off == NULL || of == NULL || pair == NULL) {
+        die("no memory");
+    }
+    for (int r = 0; r < ROUTES; r++) {
+        int n = 0;
+
+        for (size_t i = 0; i < pairs; i++) {
+            int first = (int)(i / (size_t)d->top_k * (size_t)d->top_k), e;
+
+            do {
+                e = (int)(next(&s) % (uint64_t)d->experts);
+                for (int j = first; j < (int)i && e >= 0; j++) {
+                    e = of[j] == e ? -1 : e;
+                }
+            } while (e < 0);
+            of[i] = e;
+        }
+        for (int e = 0; e < d->experts; e++) {
+            off[e] = n;
+            for (size_t i = 0; i < pairs; i++) {
+                if (of[i] == e) {
+                    pair[n++] = (int32_t)i;
+                }
+            }
+        }
+        off[d->experts] = n;
+        route[r].off = put(off, ((size_t)d->experts + 1) * 4);
+        route[r].pair = put(pair, pairs * 4);
+    }
+    free(off);
+    free(of);
+    free(pair);
+}
+
+static void experts(int rows, struct kern_weight *gate, struct kern_weight *up,
+                    struct kern_weight *down)
+{
+    struct form f = {.rows = rows, .copies = 1};
+
+    make_routes(rows);
+    f.name = "expert_up";
+    f.launch = launch_up;
+    f.w[0] = gate;
+    f.w[1] = up;
+    clock_form(&f);
+    f.name = "expert_down";
+    f.launch = launch_down;
+    f.w[0] = down;
+    clock_form(&f);
+    for (int r = 0; r < ROUTES; r++) {
+        kern_buf_free(k, route[r].off.buf);
+        kern_buf_free(k, route[r].pair.buf);
+    }
+}
+
+static void rest(int rows, struct kern_weight *norm, struct kern_weight *router)
+{
+    struct form f = {.rows = rows, .copies = 1};
+
+    f.name = "norm";
+    f.launch = launch_norm;
+    f.w[0] = norm;
+    clock_form(&f);
+    f.name = "router";
+    f.launch = launch_router;
+    f.w[0] = router;
+    clock_form(&f);
+    f.name = "swiglu";
+    f.launch = launch_swiglu;
+    clock_form(&f);
+}
+
+int main(int argc, char **argv)
+{
+    static const int n[] = {1, 4, 8, 32, 2048};
+    const char *name = argc > 1 ? argv[1] : "cuda";
+    struct kern_weight *gate, *up, *down, *norm, *router;
+    char why[256] = "", text[64];
+    struct kern_open_args open = {
+        .exact = true, .why = why, .why_n = sizeof(why)};
+    size_t most, wide;
+
+    d = argc > 2 ? &small : &real;
+    if (kern_open_named(name, &open, &k) < 0) {
+        printf("SKIP: bench-gpu: %s\n", why);
+        return 77;
+    }
+    printf("device\t%s\n", kern_describe(k, text, sizeof(text)));
+    printf("sizes\t%d %d %d %d %d %d %d %d\n", d->hidden, d->heads, d->kv_heads,
+           d->experts, d->top_k, d->width, d->shared, d->vocab);
+    most = (size_t)d->most * (size_t)d->top_k;
+    wide = (size_t)d->heads * KERN_HEAD_DIM;
+    n_rows = room(4);
+    bf16 = room(most * wide * 2);
+    f32 = room((size_t)d->most * (size_t)d->hidden * 4);
+    out = room(KERN_MAX_PARTS * most * wide * 4);
+    out2 = room(most * (size_t)d->hidden * 4);
+    sel = room(most * 4);
+    wt = room(most * 4);
+    gate = weight(KERN_MXFP4, d->experts, d->width, d->hidden);
+    up = weight(KERN_MXFP4, d->experts, d->width, d->hidden);
+    down = weight(KERN_MXFP4, d->experts, d->hidden, d->width);
+    norm = weight(KERN_BF16, 0, 1, d->hidden);
+    router = weight(KERN_BF16, 0, d->experts, d->hidden);
+    for (size_t i = 0; i < sizeof(n) / sizeof(n[0]) && n[i] <= d->most; i++) {
+        linears(n[i]);
+        experts(n[i], gate, up, down);
+        rest(n[i], norm, router);
+    }
+    kern_weight_free(k, gate);
+    kern_weight_free(k, up);
+    kern_weight_free(k, down);
+    kern_weight_free(k, norm);
+    kern_weight_free(k, router);
+    kern_buf_free(k, n_rows.buf);
+    kern_buf_free(k, bf16.buf);
+    kern_buf_free(k, f32.buf);
+    kern_buf_free(k, out.buf);
+    kern_buf_free(k, out2.buf);
+    kern_buf_free(k, sel.buf);
+    kern_buf_free(k, wt.buf);
+    kern_close(k);
+    return 0;
+}
