@@ -272,6 +272,19 @@ int kern_download(struct kern *k, void *to, struct kern_ptr from, size_t n)
     return c.r < 0 ? c.r : finish(k, c.op, k->ops->download(k, to, from, n));
 }
 
+int kern_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n)
+{
+    struct check c = check_begin(k, "fetch");
+
+    check_ptr(&c, "from", from, n, 1);
+    if (c.r < 0) {
+        return c.r;
+    }
+    return finish(k, c.op,
+                  k->ops->fetch != NULL ? k->ops->fetch(k, to, from, n)
+                                        : k->ops->download(k, to, from, n));
+}
+
 int kern_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from,
               size_t n)
 {

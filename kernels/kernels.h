@@ -108,6 +108,7 @@ struct kern_stats {
     uint64_t ops;            /* op calls */
     uint64_t launches;       /* cuda: kernels and copies launched one by one */
     uint64_t graph_launches; /* cuda: those that came with a graph */
+    uint64_t waits;          /* cuda: times that the host waited */
 };
 
 /* out[r] = table[ids[r]], BF16 widened to F32; an id out of range gives 0. */
@@ -444,6 +445,8 @@ struct kern_ops {
     int (*upload)(struct kern *k, struct kern_ptr to, const void *from,
                   size_t n);
     int (*download)(struct kern *k, void *to, struct kern_ptr from, size_t n);
+    /* NULL: download serves. */
+    int (*fetch)(struct kern *k, void *to, struct kern_ptr from, size_t n);
     int (*copy)(struct kern *k, struct kern_ptr to, struct kern_ptr from,
                 size_t n);
     int (*fill)(struct kern *k, struct kern_ptr to, int byte, size_t n);
@@ -520,6 +523,9 @@ int kern_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret);
 void kern_buf_free(struct kern *k, struct kern_buf *b);
 int kern_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n);
 int kern_download(struct kern *k, void *to, struct kern_ptr from, size_t n);
+/* Within a step: to holds what from does at this point of the order once
+ * kern_end has returned, by the wait that is in it. */
+int kern_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n);
 int kern_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from,
               size_t n);
 int kern_fill(struct kern *k, struct kern_ptr to, int byte, size_t n);

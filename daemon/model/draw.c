@@ -224,10 +224,10 @@ int draw_accept(struct draw *d, int n_spans)
 int draw_fetch(struct draw *d, int n_spans)
 {
     size_t n = (size_t)n_spans;
-    int r = kern_download(d->k, d->n_accept, d->n_accept_dev, n * 4);
+    int r = kern_fetch(d->k, d->n_accept, d->n_accept_dev, n * 4);
 
-    r = r < 0 ? r : kern_download(d->k, d->next, d->next_dev, n * 4);
+    r = r < 0 ? r : kern_fetch(d->k, d->next, d->next_dev, n * 4);
     return r < 0 || d->n == 0 ? r
-                              : kern_download(d->k, d->out, d->out_dev,
-                                              (size_t)d->n * sizeof(*d->out));
+                              : kern_fetch(d->k, d->out, d->out_dev,
+                                           (size_t)d->n * sizeof(*d->out));
 }

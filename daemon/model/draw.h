@@ -22,7 +22,7 @@ struct draw {
     int32_t *src, *pos; /* [max_rows] */
     struct kern_sample_row *row;
     struct kern_penalty *pen;
-    struct kern_sample_out *out; /* after draw_fetch */
+    struct kern_sample_out *out; /* after draw_fetch and kern_end */
     int32_t *n_accept, *next;    /* [max_spans], likewise */
     int32_t *row0, *n_draft;     /* [max_spans] */
     int32_t (*draft)[KERN_MAX_DRAFTS];
@@ -51,7 +51,7 @@ int draw_mask(struct draw *d, const uint32_t *words);
 int draw_run(struct draw *d);
 /* Verification of n_spans spans by row0, n_draft, draft; queues. */
 int draw_accept(struct draw *d, int n_spans);
-/* After kern_end: fills out, n_accept, next. */
+/* Before kern_end, which fills out, n_accept, next. */
 int draw_fetch(struct draw *d, int n_spans);
 
 #endif

@@ -329,23 +329,26 @@ int mtp_run(struct mtp *t, const struct mtp_step *s)
     return r;
 }
 
-int mtp_drafts(struct mtp *t, const struct mtp_step *s,
-               int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n)
+int mtp_fetch(struct mtp *t, const struct mtp_step *s)
 {
     int n = s->n_spans, depth = n > 0 ? s->span[0].depth : 0;
-    struct kern_sample_out *out = t->out;
-    int r = 0;
 
-    if (depth > 0) {
-        r = kern_download(t->k, out, t->drafts,
-                          (size_t)n * (size_t)depth * sizeof(*out));
-    }
-    for (int i = 0; r == 0 && i < n; i++) {
+    return depth == 0 ? 0
+                      : kern_fetch(t->k, t->out, t->drafts,
+                                   (size_t)n * (size_t)depth * sizeof(*t->out));
+}
+
+void mtp_drafts(const struct mtp *t, const struct mtp_step *s,
+                int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n)
+{
+    const struct kern_sample_out *out = t->out;
+    int n = s->n_spans;
+
+    for (int i = 0; i < n; i++) {
         ret_n[i] = 0;
         while (ret_n[i] < s->span[i].depth && out[ret_n[i] * n + i].id >= 0) {
             ret[i][ret_n[i]] = out[ret_n[i] * n + i].id;
             ret_n[i]++;
         }
     }
-    return r;
 }

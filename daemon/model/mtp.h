@@ -81,8 +81,10 @@ int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
 void mtp_finish(struct mtp *t);
 /* Queues all passes. */
 int mtp_run(struct mtp *t, const struct mtp_step *s);
-/* After kern_end: the proposals of span i in ret, their number. */
-int mtp_drafts(struct mtp *t, const struct mtp_step *s,
-               int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n);
+/* Before kern_end: asks for the proposals. */
+int mtp_fetch(struct mtp *t, const struct mtp_step *s);
+/* After it: those of span i in ret, their number. */
+void mtp_drafts(const struct mtp *t, const struct mtp_step *s,
+                int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n);
 
 #endif

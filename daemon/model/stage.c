@@ -105,18 +105,30 @@ static void page_range(const struct model *m, int g, int i, int *ret_lo,
     *ret_hi = hi / MODEL_PAGE_TOK;
 }
 
+/* Columns come as powers of two: a sequence that grows by a page mostly stays
+ * within the shape of the step before (kern_begin). */
+void step_columns(struct model *m)
+{
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        int most = m->f.table_pages[g], columns = 1, lo, hi;
+
+        for (int i = 0; i < m->step.plan->n_spans; i++) {
+            page_range(m, g, i, &lo, &hi);
+            while (columns < hi - lo + 1) {
+                columns *= 2;
+            }
+        }
+        m->f.table[g].max_pages = columns < most ? columns : most;
+        m->f.table[g].n_seq = m->step.plan->n_spans;
+    }
+}
+
 static int stage_table(struct model *m, int g)
 {
     struct step *st = &m->step;
     struct forward_table *t = &m->f.table[g];
-    int n = st->plan->n_spans, columns = 1, lo, hi, r;
+    int n = t->n_seq, columns = t->max_pages, lo, hi, r;
 
-    for (int i = 0; i < n; i++) {
-        page_range(m, g, i, &lo, &hi);
-        columns = hi - lo + 1 > columns ? hi - lo + 1 : columns;
-    }
-    t->n_seq = n;
-    t->max_pages = columns;
     for (int i = 0; i < n; i++) {
         const struct model_span *s = &st->plan->span[i];
 

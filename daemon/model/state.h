@@ -125,6 +125,8 @@ int step_init(struct model *m, struct kern *k, int max_rows);
 void step_finish(struct step *s);
 int step_stage(struct model *m);
 int step_upload_rows(struct model *m);
+/* How wide the page tables of the step are: before step_stage. */
+void step_columns(struct model *m);
 
 /* outcome.c: fills ret for the span at that position of the order, and moves
  * its sequence on. */

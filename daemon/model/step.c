@@ -125,6 +125,39 @@ static int trunk(struct model *m)
     return r < 0 ? r : forward_settle(&m->f, m->s->n_layers - 1, &st->rows);
 }
 
+static uint64_t mix(uint64_t h, int x)
+{
+    return (h ^ (uint64_t)(uint32_t)x) * 0x100000001b3;
+}
+
+/* Equal for steps that launch the same kernels with the same bounds: rows,
+ * drawn rows, spans, those with MTP and how deep, and columns of the page
+ * tables. */
+static uint64_t shape_key(const struct model *m)
+{
+    const struct step *st = &m->step;
+    int drawn = 0, scored = 0, deep[KERN_MAX_DRAFTS + 1] = {0}, rows = 0;
+    uint64_t h = 0xcbf29ce484222325;
+
+    for (int i = 0; i < st->plan->n_spans; i++) {
+        const struct step_span *s = &st->span[i];
+
+        drawn += st->plan->span[i].want == MODEL_WANT_DRAW ? s->n_draft + 1 : 0;
+        scored += st->plan->span[i].want == MODEL_WANT_SCORE ? s->n_rows : 0;
+        deep[s->depth] += s->mtp;
+        rows += s->mtp ? s->n_rows : 0;
+    }
+    h = mix(mix(mix(h, st->n_rows), drawn), scored);
+    h = mix(mix(h, st->plan->n_spans), rows);
+    for (int k = 0; k <= KERN_MAX_DRAFTS; k++) {
+        h = mix(h, deep[k]);
+    }
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        h = mix(h, m->f.table[g].max_pages);
+    }
+    return h | 1; /* 0 is no key */
+}
+
 int model_submit(struct model *m, const struct model_plan *plan)
 {
     struct step *st = &m->step;
@@ -143,7 +176,8 @@ int model_submit(struct model *m, const struct model_plan *plan)
     for (int i = 0; i < plan->n_spans; i++) {
         m->seq[plan->span[i].seq].cancelled = false;
     }
-    r = kern_begin(m->k, (uint64_t)st->n_rows);
+    step_columns(m);
+    r = kern_begin(m->k, shape_key(m));
     r = r < 0 ? r : step_stage(m);
     r = r < 0 ? r : trunk(m);
     m->stats.steps++;
@@ -371,14 +405,18 @@ static void weigh(struct model *m, double seconds)
 static int fetch(struct model *m)
 {
     struct step *st = &m->step;
-    int r = kern_end(m->k);
+    int r = 0;
 
-    if (r == 0 && st->n_rows > 0) {
-        r = kern_download(m->k, st->bad, m->f.bad, (size_t)st->n_rows * 4);
+    if (st->n_rows > 0) {
+        r = kern_fetch(m->k, st->bad, m->f.bad, (size_t)st->n_rows * 4);
     }
     r = r < 0 ? r : draw_fetch(&m->draw, st->plan->n_spans);
     if (r == 0 && st->n_mtp > 0) {
-        r = mtp_drafts(&m->mtp, &st->mtp, st->drafts, st->n_drafts);
+        r = mtp_fetch(&m->mtp, &st->mtp);
+    }
+    r = r < 0 ? r : kern_end(m->k); /* the one wait of a step */
+    if (r == 0 && st->n_mtp > 0) {
+        mtp_drafts(&m->mtp, &st->mtp, st->drafts, st->n_drafts);
     }
     for (int i = 0; r == 0 && i < st->n_mtp; i++) {
         for (int k = 0; k < st->n_drafts[i]; k++) {

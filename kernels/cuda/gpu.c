@@ -32,6 +32,13 @@ int gpu_fail(struct kern *k, int r)
     return r;
 }
 
+/* The one way to wait for a step, counted. */
+static int wait_main(struct gpu *g)
+{
+    g->base.stats.waits++;
+    return rt_sync(g->rt, RT_MAIN);
+}
+
 /* ---- memory ---- */
 
 int gpu_mem_alloc(struct gpu *g, size_t n, void **ret)
@@ -70,7 +77,7 @@ void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
     }
     /* Earlier launches may still use the old one. It goes first: two at a time
      * are not in the plan. */
-    if (gpu_step_flush(g) < 0 || rt_sync(g->rt, RT_MAIN) < 0) {
+    if (gpu_step_flush(g) < 0 || wait_main(g) < 0) {
         return NULL;
     }
     gpu_mem_free(g, g->scratch[which].at, g->scratch[which].n);
@@ -128,23 +135,45 @@ static void gpu_buf_free(struct kern *k, struct kern_buf *buf)
 
 /* ---- copies ---- */
 
+/* Room in the pinned ring, at most *n bytes: uploads lie one behind the other in
+ * a piece, so that a step waits for none of its own. */
+static int upload_room(struct gpu *g, size_t *n, char **ret)
+{
+    size_t piece = gpu_ring_piece(g->upload);
+    void *next;
+    int r = 0;
+
+    if (g->up != NULL && g->up_n >= piece) {
+        r = gpu_ring_used(g, g->upload);
+        g->up = NULL;
+    }
+    if (r == 0 && g->up == NULL) {
+        r = gpu_ring_next(g, g->upload, &next, NULL);
+        g->up = r == 0 ? next : NULL;
+        g->up_n = 0;
+    }
+    if (r == 0) {
+        *n = *n < piece - g->up_n ? *n : piece - g->up_n;
+        *ret = g->up + g->up_n;
+        g->up_n += (*n + 15) / 16 * 16;
+    }
+    return r;
+}
+
 static int gpu_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n)
 {
     struct gpu *g = gpu_of(k);
-    size_t piece = gpu_ring_piece(g->upload), done = 0;
+    size_t done = 0;
     int r = gpu_step_flush(g);
 
     while (r == 0 && done < n) {
-        size_t m = n - done < piece ? n - done : piece;
-        void *host;
+        size_t m = n - done;
+        char *host;
 
-        r = gpu_ring_next(g, g->upload, &host, NULL);
+        r = upload_room(g, &m, &host);
         if (r == 0) {
             memcpy(host, (const char *)from + done, m);
             r = rt_copy(g->rt, RT_MAIN, RT_TO_DEVICE, gpu_at(to) + done, host, m);
-        }
-        if (r == 0) {
-            r = gpu_ring_used(g, g->upload);
         }
         done += m;
     }
@@ -175,7 +204,7 @@ static int take_counts(struct gpu *g)
         r = rt_fill(g->rt, RT_MAIN, g->counts, 0, n);
     }
     if (r == 0) {
-        r = rt_sync(g->rt, RT_MAIN);
+        r = wait_main(g);
     }
     if (r == 0) {
         g->base.stats.weight_bytes += g->counts_host[GPU_COUNT_WEIGHT];
@@ -191,24 +220,44 @@ static int take_counts(struct gpu *g)
 static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n)
 {
     struct gpu *g = gpu_of(k);
-    size_t piece = gpu_ring_piece(g->upload), done = 0;
+    size_t done = 0;
     int r = gpu_step_flush(g);
 
     while (r == 0 && done < n) {
-        size_t m = n - done < piece ? n - done : piece;
-        void *host;
+        size_t m = n - done < GPU_DOWN ? n - done : GPU_DOWN;
 
-        r = gpu_ring_next(g, g->upload, &host, NULL);
+        r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->down, gpu_at(from) + done, m);
         if (r == 0) {
-            r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, host, gpu_at(from) + done, m);
+            r = done + m == n && !g->in_step ? take_counts(g) : wait_main(g);
         }
         if (r == 0) {
-            r = done + m == n && !g->in_step ? take_counts(g) : rt_sync(g->rt, RT_MAIN);
-        }
-        if (r == 0) {
-            memcpy((char *)to + done, host, m);
+            memcpy((char *)to + done, g->down, m);
         }
         done += m;
+    }
+    return gpu_fail(k, r);
+}
+
+/* Queued; end waits for all of them at once. What finds no room is downloaded. */
+static int gpu_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n)
+{
+    struct gpu *g = gpu_of(k);
+    size_t at = g->fetched;
+    int r;
+
+    if (!g->in_step || g->n_fetches == GPU_MAX_FETCHES || n > GPU_DOWN - at) {
+        return gpu_download(k, to, from, n);
+    }
+    r = gpu_step_flush(g);
+    if (r == 0) {
+        r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->down + GPU_DOWN + at, gpu_at(from), n);
+    }
+    if (r == 0) {
+        g->fetch[g->n_fetches].to = to;
+        g->fetch[g->n_fetches].at = at;
+        g->fetch[g->n_fetches++].n = n;
+        g->fetched += (n + 15) / 16 * 16;
+        g->fetched = g->fetched < GPU_DOWN ? g->fetched : GPU_DOWN;
     }
     return gpu_fail(k, r);
 }
@@ -233,6 +282,12 @@ static int gpu_end(struct kern *k)
     if (r == 0) {
         r = take_counts(g);
     }
+    for (int i = 0; r == 0 && i < g->n_fetches; i++) {
+        memcpy(g->fetch[i].to, g->down + GPU_DOWN + g->fetch[i].at, g->fetch[i].n);
+    }
+    g->n_fetches = 0;
+    g->fetched = 0;
+    g->up_n = 0; /* the device has done with all of the piece */
     return gpu_fail(k, r);
 }
 
@@ -262,6 +317,7 @@ static void gpu_close(struct kern *k)
         }
         rt_free(g->rt, g->counts);
         rt_host_free(g->rt, g->counts_host);
+        rt_host_free(g->rt, g->down);
         rt_close(g->rt);
     }
     free(g);
@@ -291,6 +347,10 @@ static int set_up(struct gpu *g, const struct kern_open_args *a)
         return r;
     }
     g->counts_host = p;
+    if ((r = rt_host_alloc(g->rt, 2 * GPU_DOWN, &p)) < 0) {
+        return r;
+    }
+    g->down = p;
     if ((r = gpu_ring_new(g, RT_MAIN, UPLOAD_PIECE, UPLOAD_PIECES, false, &g->upload)) < 0) {
         return r;
     }
@@ -335,6 +395,7 @@ const struct kern_ops kern_cuda_ops = {
     .buf_free = gpu_buf_free,
     .upload = gpu_upload,
     .download = gpu_download,
+    .fetch = gpu_fetch,
     .copy = gpu_copy,
     .fill = gpu_fill,
     .begin = gpu_begin,

@@ -42,7 +42,9 @@ enum gpu_format { GPU_BF16, GPU_MXFP4, GPU_NVFP4, GPU_FP8, GPU_F32 };
 
 #define GPU_TILE 16   /* rows a weight tile */
 #define GPU_GROUP 128 /* columns a group: the grain of the order of addition */
-#define GPU_SLICES 8  /* parts into which K is cut, at most */
+#define GPU_DOWN ((size_t)1 << 20)
+#define GPU_MAX_FETCHES 16
+#define GPU_SLICES 8 /* parts into which K is cut, at most */
 
 struct gpu_mat {
     const unsigned char *q, *s;
@@ -116,7 +118,17 @@ struct gpu {
     } scratch[GPU_N_SCRATCH];
     struct gpu_step *step;
     struct gpu_ring *upload; /* pinned, for RT_MAIN */
-    struct gpu_ring *load;   /* pinned and device staging, for RT_LOAD */
+    char *up;                /* its piece that is being filled, or NULL */
+    size_t up_n;             /* bytes of it that are taken */
+    char *down;              /* pinned, GPU_DOWN bytes: downloads; then as many
+                              * for what end delivers */
+    struct gpu_fetch {
+        void *to;
+        size_t at, n;
+    } fetch[GPU_MAX_FETCHES];
+    int n_fetches;
+    size_t fetched;        /* bytes */
+    struct gpu_ring *load; /* pinned and device staging, for RT_LOAD */
     bool in_step;
     bool loading; /* RT_LOAD has work that RT_MAIN has not waited for */
 };

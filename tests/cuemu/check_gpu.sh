@@ -16,7 +16,7 @@ export STEPD_PLUGIN_DIR=$build/kernels/cuda KT_BACKEND=cuda
 tests='kernels/test_gpu kernels/test_quant kernels/test_rows kernels/test_norm
     kernels/test_qkv kernels/test_router kernels/test_accept
     kernels/test_linear kernels/test_expert kernels/test_attn
-    kernels/test_sample daemon/test_forward daemon/test_mtp'
+    kernels/test_sample daemon/test_forward daemon/test_replay daemon/test_mtp'
 
 if [ ! -e "$STEPD_PLUGIN_DIR/stepd-cuda.so" ]; then
     echo "SKIP: check-gpu: this build has no CUDA backend: configure found no nvcc"

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright 2026 The stepd authors
+ *
+ * What a step of the whole model costs the host on a GPU backend: decode is a
+ * replay of graphs from its third step of a shape on, the host waits once, and
+ * so many kernels are launched. Runs with KT_BACKEND=cuda-emulated or cuda
+ * (tests/cuemu/test_model.sh), else skips.
+ */
+
+#include "tests/daemon/mk.h"
+
+#include "daemon/model/state.h"
+
+/* Kernels and copies of one decode step of step-tiny, without drafts. */
+#define MOE_LAYER 15
+#define DENSE_LAYER 10
+
+static const struct mk_backend *gpu(void)
+{
+    const struct mk_backend *b = mk_n_backends() > 0 ? mk_backend(0) : NULL;
+
+    if (b == NULL || strncmp(b->name, "cuda", 4) != 0) {
+        test_skip("REQUIRE_GPU", "KT_BACKEND names no GPU backend");
+    }
+    return b;
+}
+
+struct cost {
+    uint64_t eager, replayed, waits;
+};
+
+static struct cost step_cost(struct mk *k, struct mk_req **r, int n)
+{
+    struct kern_stats before = k->m->k->stats;
+    struct cost c;
+
+    mk_step(k, r, n);
+    c.eager = k->m->k->stats.launches - before.launches;
+    c.replayed = k->m->k->stats.graph_launches - before.graph_launches;
+    c.waits = k->m->k->stats.waits - before.waits;
+    return c;
+}
+
+static void start(struct mk *k, struct mk_req *r, int i, int depth, int n)
+{
+    const struct mk_case *c = &mk_cases(NULL)[i];
+    struct model_sampling p = mk_greedy;
+
+    p.max_drafts = depth;
+    mk_start(k, r, &p, c->prompt, c->n_prompt, n);
+}
+
+/* Decode over page boundaries: the first two steps of a shape are launched one
+ * by one, all others come as graphs; shapes change when the number of pages
+ * doubles, no oftener. */
+static void test_decode_is_a_replay(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct mk *k = mk_open(test_data("step-tiny"), gpu(), 0, 0);
+    int n_eager = 0, n_steps = 0, pages;
+
+    (void)state;
+    start(k, &r, 3, 0, 150);
+    mk_step(k, &one, 1); /* the prompt */
+    while (!r.done) {
+        struct cost c = step_cost(k, &one, 1);
+
+        assert_true(c.eager == 0 || c.replayed == 0);
+        n_eager += c.eager > 0;
+        n_steps++;
+        /* scratch is taken in the first step of a shape alone */
+        assert_true(c.waits == 1 || (c.eager > 0 && c.waits < 8));
+    }
+    pages = r.len / MODEL_PAGE_TOK + 1;
+    assert_true(n_steps > 2 * MODEL_PAGE_TOK);
+    assert_in_range(n_eager, 2, 2 * (pages + 1));
+    mk_end(k, &r);
+    mk_close(k);
+}
+
+/* Sequences that come and go do not spoil each other's shapes. */
+static void test_shapes_are_kept_apart(void **state)
+{
+    static struct mk_req r[2];
+    struct mk_req *both[2] = {&r[0], &r[1]};
+    struct mk *k = mk_open(test_data("step-tiny"), gpu(), 0, 0);
+
+    (void)state;
+    start(k, &r[0], 3, 0, 40);
+    start(k, &r[1], 4, 0, 40);
+    for (int i = 0; i < 8; i++) {
+        mk_step(k, both, 1 + i % 2);
+    }
+    for (int i = 0; i < 8; i++) {
+        struct cost c = step_cost(k, both, 1 + i % 2);
+
+        assert_int_equal(c.eager, 0);
+        assert_int_equal(c.waits, 1);
+    }
+    mk_end(k, &r[0]);
+    mk_end(k, &r[1]);
+    mk_close(k);
+}
+
+/* A step with drafts: trunk, verification, modules and all in one wait. */
+static void test_drafting_waits_once(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct mk *k = mk_open(test_data("step-tiny"), gpu(), -1, 0);
+    int n_replays = 0;
+
+    (void)state;
+    start(k, &r, 3, 3, 60);
+    while (!r.done) {
+        struct cost c = step_cost(k, &one, 1);
+
+        n_replays += c.eager == 0;
+        assert_true(c.waits == 1 || c.eager > 0);
+    }
+    assert_true(n_replays > 5);
+    mk_end(k, &r);
+    mk_close(k);
+}
+
+/* The number of kernels, which is what launch gaps are multiplied with. */
+static void test_kernels_of_a_decode_step(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct mk *k = mk_open(test_data("step-tiny"), gpu(), 0, 0);
+    const struct shape *s = k->m->s;
+    struct cost c = {0};
+    int n_moe = 0;
+
+    (void)state;
+    for (int i = 0; i < s->n_layers; i++) {
+        n_moe += s->layer[i].moe;
+    }
+    start(k, &r, 3, 0, 8);
+    while (!r.done) {
+        c = step_cost(k, &one, 1);
+    }
+    /* bad = 0, embed; settle and its finite; head: gather, norm, linear;
+     * sample, accept */
+    print_message("%d layers, %d MoE: %d launches\n", s->n_layers, n_moe,
+                  (int)c.replayed);
+    assert_in_range(c.replayed, 1,
+                    n_moe * MOE_LAYER + (s->n_layers - n_moe) * DENSE_LAYER +
+                        9);
+    mk_end(k, &r);
+    mk_close(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode_is_a_replay),
+        cmocka_unit_test(test_shapes_are_kept_apart),
+        cmocka_unit_test(test_drafting_waits_once),
+        cmocka_unit_test(test_kernels_of_a_decode_step),
+    };
+
+    return test_main(tests, NULL, NULL);
+}
