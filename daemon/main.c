@@ -65,6 +65,9 @@
  * that others hold: the units know no limit of starts, so this is what bounds
  * how often their coming makes another one. */
 #define FAILED_MS 3000
+#define BAD_SOCKET                                                            \
+    "the socket unit hands over more than one socket, or none of Unix's: it " \
+    "has one ListenStream=, a path"
 
 struct daemon {
     struct options opts;
@@ -429,6 +432,14 @@ static gid_t group_of(const char *name, int *ret_r)
     return g->gr_gid;
 }
 
+/* A start that cannot succeed before there is a server. Clients that wait on a
+ * socket which others hold would wait for ever: they are told. */
+static void tell_waiting(int fd, const char *cause)
+{
+    (void)sd_say_status("Failed: %s", cause);
+    farewell(fd, cause, FAILED_MS);
+}
+
 /* The service manager's socket, else our own. */
 static int open_listener(struct daemon *d)
 {
@@ -440,6 +451,10 @@ static int open_listener(struct daemon *d)
     if (r == 0) {
         r = listen_inherit(&d->listener, fd);
         d->inherited = r == 0;
+    } else if (r == -EINVAL) {
+        log_failed(EX_CONFIG, BAD_SOCKET);
+        tell_waiting(fd, BAD_SOCKET);
+        return r;
     }
     if (r != -ENOENT) {
         if (r < 0) {
@@ -612,16 +627,14 @@ static int run(struct daemon *d)
     return d->status;
 }
 
-/* The configuration is wrong. Clients that wait on a socket which others hold
- * would wait for ever: they are told. */
-static void tell_waiting(const char *cause)
+static void bad_configuration(const char *cause)
 {
-    int fd;
+    int fd = -1;
 
     log_failed(EX_CONFIG, cause);
-    if (sd_listen_fd(&fd) == 0) {
-        (void)sd_say_status("Failed: %s", cause);
-        farewell(fd, cause, FAILED_MS);
+    (void)sd_listen_fd(&fd);
+    if (fd >= 0) {
+        tell_waiting(fd, cause);
     }
 }
 
@@ -636,7 +649,7 @@ int main(int argc, char **argv)
     status = options_read(argc, argv, &d.opts, cause, sizeof(cause));
     if (status != EX_OK) {
         if (!d.opts.check) {
-            tell_waiting(cause);
+            bad_configuration(cause);
         }
         options_finish(&d.opts);
         return status;

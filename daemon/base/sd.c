@@ -43,11 +43,11 @@ int sd_listen_fd(int *ret_fd)
     if (n == 0) {
         return -ENOENT;
     }
+    *ret_fd = SD_LISTEN_FDS_START;
     if (n > 1 ||
         sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_STREAM, 1, NULL, 0) <= 0) {
         return -EINVAL;
     }
-    *ret_fd = SD_LISTEN_FDS_START;
     return 0;
 }
 

@@ -91,6 +91,25 @@ systemctl stop stepd.service
 rm -f /etc/systemd/system/stepd.service.d/test.conf
 systemctl daemon-reload
 
+# The socket unit was edited: there are two sockets. Told, and not in a storm at
+# which systemd would give the socket up.
+mkdir -p /etc/systemd/system/stepd.socket.d
+printf '%s\n' '[Socket]' 'ListenStream=/run/stepd/second.sock' \
+    >/etc/systemd/system/stepd.socket.d/test.conf
+systemctl stop stepd.socket
+systemctl daemon-reload
+systemctl start stepd.socket
+told 'more than one socket'
+until_true is_prop ExecMainStatus 78
+expect_prop ActiveState active stepd.socket
+until_true is_prop ActiveState failed
+rm -r /etc/systemd/system/stepd.socket.d
+systemctl stop stepd.socket
+systemctl daemon-reload
+systemctl start stepd.socket
+[ ! -e /run/stepd/second.sock ] || rm /run/stepd/second.sock
+served_again
+
 # No model, yet.
 conf model=/srv/later
 told '/srv/later'
