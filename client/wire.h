@@ -296,7 +296,8 @@
  * any order), it stands for the exact text that the model wrote, as long as the
  * daemon remembers it.
  *
- * Without tools in the request no tag of a call means anything.
+ * Without tools in the request no tag of a call means anything, but that
+ * <tool_call> ends reasoning, as it always does.
  *
  * state is "loading", "ready", "draining", "failed" or "stopped".
  *

@@ -149,6 +149,11 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
         e = event_error(j, "bad_request", "a stop string is empty");
         goto refused;
     }
+    if (r == -E2BIG) {
+        e = refused_key(j, "too_long", job_grammar_key(j),
+                        "%s: too large to be followed", job_grammar_key(j));
+        goto refused;
+    }
     if (r < 0) {
         e = event_error(j, "no_memory", "not enough memory for this request");
         goto refused;

@@ -465,8 +465,9 @@ static void apply(struct core *c, struct task *t, const struct model_out *o)
         r = take_scores(c, t, o);
     }
     if (r == -E2BIG) {
-        core_fail(c, t, "too_long",
-                  "response_format: too large to be followed here");
+        snprintf(why, sizeof(why), "%s: too large to be followed here",
+                 job_grammar_key(t->job));
+        core_fail(c, t, "too_long", why);
     } else if (r == -EBADMSG) {
         core_fail(c, t, "internal", "a token that its mask forbids");
     } else if (r < 0) {

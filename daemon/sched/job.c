@@ -37,6 +37,14 @@ struct job *job_create(enum job_kind kind)
     return j;
 }
 
+const char *job_grammar_key(const struct job *j)
+{
+    /* Of several only one may make a grammar: {type: "text"} makes none. */
+    return j->n_bad_words > 0             ? "bad_words"
+           : j->response_format.p != NULL ? "response_format"
+                                          : "tools";
+}
+
 void job_destroy(struct job *j)
 {
     if (j == NULL) {
