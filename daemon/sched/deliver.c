@@ -107,8 +107,7 @@ int deliver_create(struct deliver **ret, const struct job *j,
         .reasoning = j->chat && j->thinking,
         /* An answer that is to fit a format has no tags but those of its
          * reasoning. */
-        .raw = !j->chat || (j->response_format.p != NULL &&
-                            j->grammar != NULL && !j->thinking),
+        .raw = !j->chat || (job_has_format(j) && !j->thinking),
         .include_stop = j->include_stop,
         .n_stops = j->n_stops,
         .stop = stop,

@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/base/die.h"
 #include "daemon/text/mask.h"
@@ -37,12 +38,19 @@ struct job *job_create(enum job_kind kind)
     return j;
 }
 
+/* Only one key makes it: a format of type text makes none. */
 const char *job_grammar_key(const struct job *j)
 {
-    /* Of several only one may make a grammar: {type: "text"} makes none. */
-    return j->n_bad_words > 0             ? "bad_words"
-           : j->response_format.p != NULL ? "response_format"
-                                          : "tools";
+    return j->n_bad_words > 0 ? "bad_words"
+           : j->choice == JOB_CHOICE_REQUIRED || j->choice == JOB_CHOICE_NAMED
+               ? "tools"
+               : "response_format";
+}
+
+bool job_has_format(const struct job *j)
+{
+    return j->grammar != NULL &&
+           strcmp(job_grammar_key(j), "response_format") == 0;
 }
 
 void job_destroy(struct job *j)

@@ -237,6 +237,8 @@ struct event {
 struct job *job_create(enum job_kind kind);
 /* The request key that the grammar was made of. */
 const char *job_grammar_key(const struct job *j);
+/* The answer is to fit a response_format. */
+bool job_has_format(const struct job *j);
 void job_destroy(struct job *j); /* NULL is fine */
 /* Of what a client sent and the job keeps: texts and ids. */
 size_t job_bytes(const struct job *j);

@@ -290,15 +290,17 @@ static int compile(const struct job *j, struct gram **ret, const char **ret_key,
     *ret_key = "response_format";
     if (f.text != NULL) {
         r = format_compile(ret, &f, why);
-        if (r == 0 && *ret != NULL && j->has_tools &&
-            j->choice != JOB_CHOICE_NONE) {
-            gram_destroy(*ret);
-            return why_set(why, -EINVAL,
-                           "response_format together with tools: tool_choice "
-                           "must be none");
-        }
-    } else if (j->choice == JOB_CHOICE_REQUIRED ||
-               j->choice == JOB_CHOICE_NAMED) {
+    }
+    if (r == 0 && *ret != NULL && j->has_tools &&
+        j->choice != JOB_CHOICE_NONE) {
+        gram_destroy(*ret);
+        *ret = NULL;
+        return why_set(why, -EINVAL,
+                       "response_format together with tools: tool_choice "
+                       "must be none");
+    }
+    if (r == 0 && *ret == NULL &&
+        (j->choice == JOB_CHOICE_REQUIRED || j->choice == JOB_CHOICE_NAMED)) {
         *ret_key = "tools";
         r = callgram_compile(ret, &calls, why);
     }

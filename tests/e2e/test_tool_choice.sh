@@ -97,6 +97,14 @@ assert "patternProperties" in e["message"] and "f/a" in e["message"], e
 e = c.last("generate", messages=[{"role": "user", "content": "x"}],
            tools=TOOLS, response_format={"type": "json_object"})
 assert_error(e, "bad_request", "response_format")
+# A format that asks for nothing takes nothing away from tool_choice.
+for choice in ("required", {"type": "function", "function": {"name": "get"}}):
+    events = list(c.request(
+        "generate", messages=[{"role": "user", "content": "What is 7 plus 8?"}],
+        tools=TOOLS, tool_choice=choice, temperature=0, thinking=False,
+        response_format={"type": "text"}))
+    assert events[-1]["finish_reason"] in ("tool_calls", "length"), events[-1]
+    assert events[1]["kind"] == "tool_call", events[1]
 for choice in ("get", "any", {}, {"type": "function", "function": {"name": "x"}}):
     e = c.last("generate", messages=[{"role": "user", "content": "x"}],
                tools=TOOLS, tool_choice=choice)
