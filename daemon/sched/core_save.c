@@ -660,13 +660,8 @@ static void on_found(void *ctx, uint32_t uid, const char *tenant,
                      const struct store_head *head)
 {
     struct core *c = ctx;
-    struct named *n = named_make(&c->named, uid, tenant, name);
+    struct named *n = named_found(&c->named, uid, tenant, name);
 
-    if (n == NULL) {
-        core_say(c, 4, "session %s of uid %u stays on disk: too many", name,
-                 (unsigned)uid);
-        return;
-    }
     n->salt = core_salt(c, uid, tenant);
     n->loaded = false;
     n->file_bytes = bytes;

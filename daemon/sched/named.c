@@ -60,13 +60,18 @@ int named_count(const struct named_table *t, uint32_t uid, const char *tenant)
 struct named *named_make(struct named_table *t, uint32_t uid,
                          const char *tenant, const char *name)
 {
-    struct named *n;
-
     if (t->n >= t->limits.max ||
         named_count(t, uid, tenant) >= t->limits.max_per_owner) {
         return NULL;
     }
-    n = xcalloc(1, sizeof(*n));
+    return named_found(t, uid, tenant, name);
+}
+
+struct named *named_found(struct named_table *t, uint32_t uid,
+                          const char *tenant, const char *name)
+{
+    struct named *n = xcalloc(1, sizeof(*n));
+
     n->uid = uid;
     (void)snprintf(n->tenant, sizeof(n->tenant), "%s", tenant);
     (void)snprintf(n->name, sizeof(n->name), "%s", name);

@@ -61,6 +61,10 @@ int named_count(const struct named_table *t, uint32_t uid, const char *tenant);
 /* NULL: a limit is reached. */
 struct named *named_make(struct named_table *t, uint32_t uid,
                          const char *tenant, const char *name);
+/* One that is there already, as a file: limits or not, so that it can be seen,
+ * dropped, and is not written over. */
+struct named *named_found(struct named_table *t, uint32_t uid,
+                          const char *tenant, const char *name);
 /* Whether the owner's sessions may have texts of so many bytes with this one
  * (NULL: a new one). *ret_others: what the others have. */
 bool named_has_room(const struct named_table *t, uint32_t uid,

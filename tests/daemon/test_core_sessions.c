@@ -572,6 +572,76 @@ static void test_texts_of_one_owner(void **state)
     rig_finish(&r);
 }
 
+/* Files that were there before a limit was lowered are seen, count, and are not
+ * written over by a session that does not know of them. */
+static void test_found_beyond_the_limit(void **state)
+{
+    struct answer *a;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    open_rig(&r);
+    make(&r, 1, "a", 200, 150, 20);
+    make(&r, 2, "b", 200, 150, 20);
+    assert_true(op_end(&r, 3, SESSION_SAVE, "a")->done);
+    assert_true(op_end(&r, 4, SESSION_SAVE, "b")->done);
+    rig_finish(&r);
+
+    rig_init(&r);
+    configure(&r);
+    r.conf.named.max = r.conf.named.max_per_owner = 1;
+    rig_start(&r);
+    rig_add(&r, turn(5, "c", 100, 0, 5));
+    assert_string_equal(wait_for(&r, 5)->code, "busy");
+    assert_true(op_end(&r, 6, SESSION_RESTORE, "a")->done);
+    a = op_end(&r, 7, SESSION_RESTORE, "b");
+    assert_true(a->done);
+    assert_int_equal(a->session.cached, 219);
+    assert_true(op_end(&r, 8, SESSION_DROP, "a")->done);
+    assert_true(op_end(&r, 9, SESSION_DROP, "b")->done);
+    make(&r, 10, "c", 100, 0, 5);
+    rig_finish(&r);
+}
+
+/* Pages that a save has not copied yet are not free: a request that needs them
+ * waits for the disk, and is neither refused nor a fault. */
+static void test_a_save_stands_still_in_a_full_pool(void **state)
+{
+    char temp[128], bytes[4096];
+    struct answer *a, *b;
+    struct rig r;
+    int fd;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    path_of(temp, sizeof(temp), ".a.new");
+    fake.pages[MODEL_FULL] = 17;
+    open_rig(&r);
+    make(&r, 1, "a", 600, 0, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    assert_int_equal(mkfifo(temp, 0600), 0);
+    a = op(&r, 3, SESSION_SAVE, "a", 0);
+    rig_add(&r, other_turn(4, "b", 900, 60));
+    b = answer_of(&r, 4);
+    for (int i = 0; i < 100; i++) {
+        (void)turn_once(&r);
+    }
+    assert_int_equal(turn_once(&r), 0);
+    assert_false(a->done || a->failed || b->done || b->failed);
+    fd = open(temp, O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    while (!a->done && !a->failed) {
+        (void)turn_once(&r);
+        while (read(fd, bytes, sizeof(bytes)) > 0) {
+        }
+    }
+    assert_true(wait_for(&r, 4)->done);
+    assert_int_equal(b->n_ids, 60);
+    assert_int_equal(close(fd), 0);
+    rig_finish(&r);
+}
+
 /* Who waits for a session and is cancelled is gone at once. */
 static void test_cancelled_while_it_waits_for_a_session(void **state)
 {
@@ -618,6 +688,8 @@ int main(void)
         cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
         cmocka_unit_test_setup(test_fr_60_without_a_prefix_cache, fresh),
         cmocka_unit_test_setup(test_texts_of_one_owner, fresh),
+        cmocka_unit_test_setup(test_found_beyond_the_limit, fresh),
+        cmocka_unit_test_setup(test_a_save_stands_still_in_a_full_pool, fresh),
         cmocka_unit_test_setup(test_cancelled_while_it_waits_for_a_session,
                                fresh),
     };
