@@ -97,3 +97,14 @@ EXTRA_PROGRAMS += tests/bench/bench_core
 BENCH += tests/bench/bench_core
 tests_bench_bench_core_LDADD = daemon/libsched.a $(TEXT_LIBS)
 CLEANFILES += tests/bench/bench_core$(EXEEXT)
+
+# A saved session of 32,768 tokens, restored; over model D of bench-model.
+EXTRA_PROGRAMS += tests/bench/bench_session
+tests_bench_bench_session_SOURCES = tests/bench/bench_session.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_session_LDADD = $(SCHED_LIBS)
+CLEANFILES += tests/bench/bench_session$(EXEEXT)
+
+bench-session: tests/bench/bench_session$(EXEEXT)
+	tests/bench/bench_session$(EXEEXT) $(ARGS)
+.PHONY: bench-session
