@@ -51,6 +51,7 @@ struct core_conf {
     struct named_limits named;
     const char *session_dir; /* NULL or "": they are not saved */
     uint64_t session_disk, session_disk_per_owner, session_disk_floor;
+    size_t store_chunk; /* bytes, as STORE_CHUNK_BYTES (0: that) */
     void (*prepare)(void *ctx, struct job *j);
     void (*wake)(void *ctx);
     void (*emit)(void *ctx, struct event *e); /* takes it over */

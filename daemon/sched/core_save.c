@@ -25,6 +25,10 @@
 #include "daemon/base/die.h"
 #include "daemon/sched/core_priv.h"
 
+/* What is moved between two steps, in chunks: milliseconds that running
+ * requests wait for it. */
+#define CHUNKS_A_STEP 4
+
 struct saving {
     struct saving *next;
     struct store_transfer *t;
@@ -281,8 +285,8 @@ void core_drop_saves(struct core *c, struct named *n)
     n->saving_bytes = 0;
 }
 
-/* The next chunk of pages to the thread. */
-static bool export(struct core *c, struct saving *x)
+/* The next chunk of pages to the thread: bytes, 0: none. */
+static size_t export(struct core *c, struct saving *x)
 {
     const struct store_head *h = &x->t->head;
     enum store_run run = STORE_FULL;
@@ -297,16 +301,17 @@ static bool export(struct core *c, struct saving *x)
     g = store_group(run);
     n = (int)h->n_pages[run] - x->sent[run];
     if (n == 0 || mbox_count(x->t->chunk) >= STORE_CHUNKS) {
-        return false;
+        return 0;
     }
     bytes = h->page_bytes[g];
-    if ((size_t)n * bytes > STORE_CHUNK_BYTES) {
-        n = bytes > STORE_CHUNK_BYTES ? 1 : (int)(STORE_CHUNK_BYTES / bytes);
+    if ((size_t)n * bytes > c->conf.store_chunk) {
+        n = bytes > c->conf.store_chunk ? 1
+                                        : (int)(c->conf.store_chunk / bytes);
     }
     k = malloc(sizeof(*k) + (size_t)n * bytes);
     if (k == NULL) {
         mbox_close(x->t->chunk); /* the thread ends it */
-        return false;
+        return 0;
     }
     k->run = run;
     k->first = x->sent[run];
@@ -318,10 +323,10 @@ static bool export(struct core *c, struct saving *x)
     if (r < 0 || mbox_push(x->t->chunk, k) < 0) {
         free(k);
         mbox_close(x->t->chunk);
-        return false;
+        return 0;
     }
     x->sent[run] += n;
-    return true;
+    return sizeof(*k) + (size_t)n * bytes;
 }
 
 static const char *code_of(int r)
@@ -483,13 +488,15 @@ static void make_room(struct core *c, struct saving *x)
     x->no_room = false;
 }
 
-static bool import(struct core *c, struct saving *x)
+/* The next chunk from the thread: bytes, 0: none. */
+static size_t import(struct core *c, struct saving *x)
 {
     struct store_chunk *k = mbox_pop(x->t->chunk);
+    size_t bytes = sizeof(*k);
     int r = 0;
 
     if (k == NULL) {
-        return false;
+        return 0;
     }
     if (k->n == 0) {
         make_room(c, x);
@@ -500,12 +507,13 @@ static bool import(struct core *c, struct saving *x)
         r = model_import_page(c->conf.model, g,
                               pages_of(x, k->run)->page[k->first + i],
                               k->data + (size_t)i * x->t->head.page_bytes[g]);
+        bytes += x->t->head.page_bytes[g];
     }
     if (r < 0) {
         x->no_room = true;
     }
     free(k);
-    return true;
+    return bytes;
 }
 
 /* The checkpoint of the open turn: its window is what the end's has of it and
@@ -613,6 +621,7 @@ static void loaded(struct core *c, struct saving *x, int state)
 bool core_tend(struct core *c)
 {
     struct saving *x = c->saving;
+    size_t bytes = 0, n;
     bool moved = false;
     int state;
 
@@ -624,7 +633,11 @@ bool core_tend(struct core *c)
         store_start(c->store, x->t);
     }
     state = atomic_load(&x->t->state);
-    moved = (x->t->load ? import(c, x) : export(c, x)) || moved;
+    do {
+        n = x->t->load ? import(c, x) : export(c, x);
+        bytes += n;
+    } while (n > 0 && bytes < CHUNKS_A_STEP * c->conf.store_chunk);
+    moved = moved || bytes > 0;
     if (state == 0 || (x->t->load && mbox_count(x->t->chunk) > 0)) {
         return moved;
     }
@@ -679,11 +692,15 @@ void core_open_store(struct core *c)
         .page_bytes = {model_page_bytes(c->conf.model, MODEL_FULL),
                        model_page_bytes(c->conf.model, MODEL_SLIDING)},
         .aux_bytes = model_aux_bytes(c->conf.model),
+        .chunk_bytes = c->conf.store_chunk,
         .wake = c->conf.wake,
         .ctx = c->conf.ctx,
     };
     int r;
 
+    if (c->conf.store_chunk == 0) {
+        c->conf.store_chunk = sc.chunk_bytes = STORE_CHUNK_BYTES;
+    }
     if (c->conf.session_dir == NULL || *c->conf.session_dir == '\0') {
         return;
     }

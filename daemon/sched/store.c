@@ -34,6 +34,8 @@
 
 #include "daemon/base/die.h"
 
+#define PIECE ((size_t)256 << 10)
+
 static const char magic[8] = "stepdKV\n";
 static char news_item;
 
@@ -41,6 +43,7 @@ struct store {
     struct store_conf conf;
     char *dir;
     struct mbox *orders, *news;
+    XXH3_state_t *hash; /* the thread's */
     pthread_t thread;
     bool started;
 };
@@ -125,16 +128,28 @@ static int put_block(struct file *f, const void *p, size_t n)
     return r < 0 ? r : put(f, &sum, sizeof(sum));
 }
 
+/* Each piece is summed while it is in the nearest cache. */
 static int get_block(struct file *f, const char *what, void *p, size_t n)
 {
     uint64_t sum = 0, found;
-    int r = get(f, p, n);
+    XXH3_state_t *s = f->s->hash;
+    int r = 0;
 
+    (void)XXH3_64bits_reset_withSeed(s, f->block++);
+    for (size_t at = 0; r == 0 && at < n;) {
+        size_t piece = n - at < PIECE ? n - at : PIECE;
+
+        r = get(f, (char *)p + at, piece);
+        if (r == 0) {
+            (void)XXH3_64bits_update(s, (char *)p + at, piece);
+        }
+        at += piece;
+    }
     r = r < 0 ? r : get(f, &sum, sizeof(sum));
     if (r < 0) {
         return r;
     }
-    found = XXH3_64bits_withSeed(p, n, f->block++);
+    found = XXH3_64bits_digest(s);
     if (sum != found) {
         return fail(f->t, -EBADMSG,
                     "%s is damaged: block %" PRIu64
@@ -417,9 +432,9 @@ static int get_pages(struct file *f, enum store_run run)
     size_t bytes = h->page_bytes[store_group(run)];
     int all = (int)h->n_pages[run], most, r = 0;
 
-    most = bytes > STORE_CHUNK_BYTES || bytes == 0
+    most = bytes > f->s->conf.chunk_bytes || bytes == 0
                ? 1
-               : (int)(STORE_CHUNK_BYTES / bytes);
+               : (int)(f->s->conf.chunk_bytes / bytes);
     for (int at = 0; r == 0 && at < all;) {
         int n = all - at < most ? all - at : most;
         struct store_chunk *k = new_chunk(run, at, n, bytes);
@@ -516,6 +531,8 @@ int store_create(struct store **ret, const struct store_conf *c)
     if (mkdir(s->dir, 0700) < 0 && errno != EEXIST) {
         r = -errno;
     }
+    s->hash = XXH3_createState();
+    r = r < 0 || s->hash != NULL ? r : -ENOMEM;
     r = r < 0 ? r : mbox_create(&s->orders, 1);
     r = r < 0 ? r : mbox_create(&s->news, 1);
     r = r < 0 ? r : -pthread_create(&s->thread, NULL, store_main, s);
@@ -539,6 +556,7 @@ void store_destroy(struct store *s)
     }
     mbox_destroy(s->orders);
     mbox_destroy(s->news);
+    (void)XXH3_freeState(s->hash);
     free(s->dir);
     free(s);
 }

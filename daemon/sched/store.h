@@ -41,8 +41,10 @@
  * same rows may give other bits. */
 #define STORE_VERSION 2
 #define STORE_PINNED 1u
-#define STORE_CHUNK_BYTES (16u << 20)
-#define STORE_CHUNKS 3 /* on their way at once */
+/* A chunk has so many bytes, or one page: small enough to be in a cache when it
+ * is used. */
+#define STORE_CHUNK_BYTES (4u << 20)
+#define STORE_CHUNKS 5 /* on their way at once */
 
 /* Pages in a file. The last: of the window before the open turn, those that the
  * window before the end has not. */
@@ -93,6 +95,7 @@ struct store_conf {
     char kernels[48];
     uint64_t page_bytes[MODEL_N_GROUPS];
     size_t aux_bytes;
+    size_t chunk_bytes;
     void (*wake)(void *ctx); /* from the thread: something has moved */
     void *ctx;
 };

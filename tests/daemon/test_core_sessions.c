@@ -11,6 +11,7 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -33,6 +34,14 @@ static void on_prepare(void *ctx, struct job *j)
     (void)ctx;
     assert_true(granted.n < 16);
     granted.job[granted.n++] = j;
+}
+
+static sem_t moved;
+
+static void post_wake(void *ctx)
+{
+    (void)ctx;
+    (void)sem_post(&moved);
 }
 
 static void no_wake(void *ctx)
@@ -319,6 +328,58 @@ static void test_others_go_on_during_a_transfer(void **state)
     assert_int_equal(close(fd), 0);
     assert_int_equal(unlink(file), 0);
     rig_finish(&r);
+}
+
+/* A long session is moved a few chunks at a time, and whoever runs makes a step
+ * between two of these turns: none waits for the whole. */
+static void test_steps_between_the_chunks(void **state)
+{
+    enum { CHUNKS_A_STEP = 4 };
+    struct answer *a, *b;
+    int pages = 0;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    for (int load = 0; load < 2; load++) {
+        struct rig r;
+        int steps = 0;
+
+        assert_int_equal(sem_init(&moved, 0, 0), 0);
+        rig_init(&r);
+        configure(&r);
+        r.conf.wake = post_wake;
+        rig_start(&r);
+        /* A page is a chunk. */
+        core_destroy(r.core);
+        r.conf.store_chunk = model_page_bytes(r.model, MODEL_FULL);
+        assert_int_equal(core_create(&r.core, &r.conf), 0);
+        if (load == 0) {
+            make(&r, 1, "a", 900, 0, 20);
+            pages = (919 + MODEL_PAGE_TOK - 1) / MODEL_PAGE_TOK; /* full ones */
+        }
+        rig_add(&r, other_turn(2, "b", 100, 500));
+        while (answer_of(&r, 2)->n_ids == 0) {
+            assert_int_equal(turn_once(&r), 1);
+        }
+        a = op(&r, 3, load == 0 ? SESSION_SAVE : SESSION_RESTORE, "a", 0);
+        b = answer_of(&r, 2);
+        while (!a->done) {
+            assert_false(a->failed || b->done);
+            if (core_tend(r.core)) {
+                assert_int_equal(core_step(r.core), 1);
+                steps++;
+            } else {
+                (void)sem_wait(&moved);
+            }
+        }
+        assert_true(steps >= pages / CHUNKS_A_STEP);
+        if (load == 1) {
+            assert_int_equal(a->session.cached, 919);
+        }
+        assert_true(wait_for(&r, 2)->done);
+        rig_finish(&r);
+        (void)sem_destroy(&moved);
+    }
 }
 
 /* Pages that nobody uses give way to a restore; those in use do not, and it
@@ -682,6 +743,7 @@ int main(void)
         cmocka_unit_test_setup(test_another_models_file_is_refused, fresh),
         cmocka_unit_test_setup(test_a_write_that_fails_in_the_middle, fresh),
         cmocka_unit_test_setup(test_others_go_on_during_a_transfer, fresh),
+        cmocka_unit_test_setup(test_steps_between_the_chunks, fresh),
         cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
         cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
         cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
