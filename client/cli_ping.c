@@ -66,6 +66,34 @@ static int ask(struct cli *cli, const struct step_request *r, struct answer *a)
     return code;
 }
 
+static void on_cause(void *ctx, const struct step_event *e)
+{
+    struct answer *a = ctx;
+    const char *s;
+    size_t n;
+
+    if (step_event_type(e) == STEP_EVENT_DONE &&
+        step_event_get_str(e, "cause", &s, &n) == 0) {
+        snprintf(a->message, sizeof(a->message), "%.*s", (int)n, s);
+    }
+}
+
+/* Why there is no model: ping says that, status why. */
+static int say_failed(struct cli *cli)
+{
+    struct step_request *r = NULL;
+    struct answer a = {0};
+
+    if (step_request_create(&r, "status") == 0) {
+        (void)cli_run(cli, r, on_cause, &a);
+    }
+    step_request_destroy(r);
+    cli_error("unavailable: %s", a.message[0] != '\0'
+                                     ? a.message
+                                     : "the daemon could not load its model");
+    return EX_UNAVAILABLE;
+}
+
 static int wait_ready(struct cli *cli, const struct step_request *r,
                       double seconds)
 {
@@ -86,8 +114,7 @@ static int wait_ready(struct cli *cli, const struct step_request *r,
             return EX_OK;
         }
         if (strcmp(a.state, "failed") == 0) {
-            cli_error("unavailable: the daemon could not load its model");
-            return EX_UNAVAILABLE;
+            return say_failed(cli);
         }
         if (late) {
             cli_error("not ready after %g seconds (%s)", seconds,

@@ -94,6 +94,7 @@ endif
 DEBIAN = changelog control copyright libstepclient-dev.install \
 	libstepclient0.install libstepclient0.symbols not-installed rules \
 	source/format stepctl.install stepd-cuda.examples stepd-cuda.install \
+	stepd-cuda.postinst stepd-cuda.postrm \
 	stepd.install stepd.postinst stepd.postrm stepd.prerm
 EXTRA_DIST += $(DEBIAN:%=systemd/debian/%)
 if WITH_CUDA

@@ -41,7 +41,8 @@ int sd_beat(struct sd_beat *b, uint64_t progress);
 
 /* The socket that the manager listens on for us: 0 when it passed one, -ENOENT
  * when none; -EINVAL: more than one, or not a listening Unix stream socket.
- * ret_fd is then the first of them, to tell those who wait on it. CLOEXEC is set. The environment is cleared: children inherit nothing. */
+ * ret_fd is then the first of them, to tell those who wait on it. CLOEXEC is
+ * set. The environment is cleared: children inherit nothing. */
 int sd_listen_fd(int *ret_fd);
 
 /* Interval in which WATCHDOG=1 is expected, in microseconds; 0: none. */

@@ -9,7 +9,7 @@ It answers hello and then each request by the words in its prompt (see answer),
 writes each request to LOG as one line of JSON, and prints "listening" when it
 listens. KEYs: mode=version|denied|mute|close (what becomes of hello),
 lack=FEATURE (not announced), have=FEATURE,... (beside those below), state=WORD
-(of ping), ready_after=N (pings), sessions=NAME,... (that are there already).
+(of ping), cause=WORD (of status), ready_after=N (pings), sessions=NAME,... (that are there already).
 """
 
 import json
@@ -115,7 +115,8 @@ class Connection(threading.Thread):
         self.send(id=r["id"], event="done", state=state)
 
     def answer_status(self, r):
-        self.send(id=r["id"], event="done", state="ready",
+        cause = {k: v for k, v in self.server.keys.items() if k == "cause"}
+        self.send(id=r["id"], event="done", state="ready", **cause,
                   served_model_name="fake-model", uptime_ms=12,
                   load={"done": 5, "total": 10}, jobs=[{"job": 3}, {"job": 4}],
                   big=2**64 - 1 if "big" in self.server.keys else 1)

@@ -448,6 +448,10 @@ file_is out 'ready\n'
 is "$(grep -c '"ping"' loading.log)" 4
 fake failed state=failed
 check 69 ctl ping --wait 60
+file_is err 'stepctl: unavailable: the daemon could not load its model\n'
+fake cause state=failed cause=no-shard
+check 69 ctl ping --wait 60
+file_is err 'stepctl: unavailable: no-shard\n'
 fake mute mode=mute
 check 75 ctl ping --wait 0.2
 check 75 "$STEPCTL" -s "$tmp/nobody.sock" ping --wait 0.2

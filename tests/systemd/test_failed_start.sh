@@ -114,6 +114,9 @@ served_again
 conf model=/srv/later
 told '/srv/later'
 until_true is_prop ExecMainStatus 65
+expect_status 69 ctl ping --wait 60 2>"$tmp/err"
+grep -q 'unavailable: .*/srv/later: No such file' "$tmp/err" ||
+    fail "$(cat "$tmp/err")"
 served_again
 
 # fr_91, fr_92: more than fits. One error that names the key, and no retry.
