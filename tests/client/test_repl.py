@@ -316,7 +316,7 @@ def test_sessions_send_what_is_new(_, folder):
 def test_sessions_of_the_daemon(_, folder):
     path = os.path.join(folder, "real.sock")
     daemon = subprocess.Popen(
-        [STEPD, "--config", "/dev/null", "--model",
+        [STEPD, "--config", "/dev/null", "--set", "kv_memory=256M", "--model",
          os.path.join(SRCDIR, "tests/data/step-tiny"), "--socket", path],
         stderr=subprocess.DEVNULL)
     try:

@@ -48,6 +48,7 @@ static inline void rig_init(struct rig *r)
         .backend = "cpu",
         .max_seqs = 4,
         .max_rows = 512,
+        .kv_bytes = 256 << 20, /* all of them are written, MALLOC_PERTURB_ */
         .drafts = -1,
     };
     r->conf = (struct engine_conf){

@@ -32,6 +32,10 @@ unset STEPD_SOCKET STEPD_PID XDG_RUNTIME_DIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 # How long to wait for what must happen; only a hang reaches it.
 WAIT_SECONDS=${WAIT_SECONDS:-120}
 
+# Where a test does not say otherwise. MALLOC_PERTURB_ writes to every page of a
+# KV cache: the default one is gigabytes, at every start.
+KV_MEMORY=256M
+
 # ---- outcome -------------------------------------------------------------
 
 skip()
@@ -142,7 +146,8 @@ launch_stepd()
     fi
     [ -e "$tmp/$name.conf" ] || : >"$tmp/$name.conf"
     "$STEPD" --config "$tmp/$name.conf" --model "$MODEL" \
-        --socket "$tmp/$name.sock" "$@" 2>"$tmp/$name.log" &
+        --socket "$tmp/$name.sock" --set kv_memory="$KV_MEMORY" "$@" \
+        2>"$tmp/$name.log" &
     stepd_pid=$!
     sock=$tmp/$name.sock
     stepd_pids[$name]=$stepd_pid

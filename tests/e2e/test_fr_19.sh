@@ -44,7 +44,7 @@ END
 # many times. Its log is $tmp/log.
 fr_19()
 {
-    : >"$tmp/stepd.conf"
+    echo "kv_memory = $KV_MEMORY" >"$tmp/stepd.conf"
     rm -f "$tmp/notify"
     py "$STEPD" "$tmp" "$@" <<'END'
 import os

@@ -10,6 +10,7 @@
 . "$(dirname "$0")/functions.sh"
 
 requires_msgpack
+echo "kv_memory = $KV_MEMORY" >"$tmp/conf"
 py "$STEPD" "$MODEL" "$tmp" <<'END'
 import os
 import signal
@@ -20,7 +21,6 @@ from client import Client, FINAL
 
 stepd, model, tmp = sys.argv[1:]
 path = tmp + "/s"
-open(tmp + "/conf", "w", encoding="utf-8").close()
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 listener.bind(path)
 listener.listen(16)

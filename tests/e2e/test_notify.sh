@@ -13,7 +13,7 @@ requires_msgpack
 if "$STEPD" --version | has 'libsystemd *no'; then
     skip "stepd was built without libsystemd"
 fi
-: >"$tmp/stepd.conf"
+echo "kv_memory = $KV_MEMORY" >"$tmp/stepd.conf"
 py "$STEPD" "$MODEL" "$tmp" <<'END'
 import os
 import signal

@@ -48,7 +48,8 @@ wait_for_line "$tmp/nodir.log" 'dir\.sock.*No such file or directory'
 for mask in 0000 0777; do
     (umask "$mask" && exec "$STEPD" --model "$MODEL" \
         --config "$tmp/stepd.conf" --socket "$tmp/mask.sock" \
-        --set socket_mode=0620 2>"$tmp/mask$mask.log") &
+        --set kv_memory="$KV_MEMORY" --set socket_mode=0620 \
+        2>"$tmp/mask$mask.log") &
     pid=$!
     wait_for_line "$tmp/mask$mask.log" ' ready after '
     mode=$(stat -c %a "$tmp/mask.sock")
