@@ -113,6 +113,57 @@ static bool is_repeated(const struct gram *g, uint32_t rule)
     return false;
 }
 
+/* The one byte that a node goes on with, after nodes without one; -1: there are
+ * several, or other ways. A chain is all that is looked at. */
+static int only_byte(const struct gram *g, uint32_t node)
+{
+    for (uint32_t steps = 0; steps < g->n_nodes; steps++) {
+        const struct gram_node *v = &g->node[node];
+        const struct gram_edge *e = &g->edge[v->first];
+
+        if (v->final || v->n != 1 ||
+            (e->kind == GRAM_BYTES && e->lo != e->hi) ||
+            (e->kind != GRAM_BYTES && e->kind != GRAM_EPS)) {
+            return -1;
+        }
+        if (e->kind == GRAM_BYTES) {
+            return e->lo;
+        }
+        node = e->to;
+    }
+    return -1;
+}
+
+/* The one byte that can follow every repetition of a set and begins none of its
+ * characters; -1: there is none. */
+static int leaves_by(const struct gram *g, uint32_t rule)
+{
+    const struct gram_node *v = &g->node[g->rule[rule].start];
+    int byte = -1;
+
+    for (uint32_t i = 0; i < g->n_edges; i++) {
+        const struct gram_edge *e = &g->edge[i];
+        int b;
+
+        if (e->kind != GRAM_REPEAT || e->rule != rule) {
+            continue;
+        }
+        b = only_byte(g, e->to);
+        if (b < 0 || (byte >= 0 && b != byte)) {
+            return -1;
+        }
+        byte = b;
+    }
+    for (uint32_t i = 0; i < v->n; i++) {
+        const struct gram_edge *e = &g->edge[v->first + i];
+
+        if (e->kind != GRAM_BYTES || (e->lo <= byte && byte <= e->hi)) {
+            return -1;
+        }
+    }
+    return byte;
+}
+
 static int add_slice(struct compiled *c, uint32_t rule)
 {
     const struct gram_rule *x = &c->g->rule[rule];
@@ -124,7 +175,7 @@ static int add_slice(struct compiled *c, uint32_t rule)
         c->slice[i].s = c->lex->body;
     } else {
         r = slice_create(&c->slice[i].own, c->g, rule, c->lex->trie,
-                         c->lex->tok, -1, false);
+                         c->lex->tok, leaves_by(c->g, rule), false);
         c->slice[i].s = c->slice[i].own;
     }
     c->n_slices += r == 0;

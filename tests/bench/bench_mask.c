@@ -87,9 +87,15 @@ static double at(const struct samples *s, double q)
 
 static void report(const char *name, struct samples *s)
 {
+    double sum = 0;
+
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->v[i];
+    }
     qsort(s->v, s->n, sizeof(*s->v), by_value);
-    printf("%-28s %8zu %9.1f %9.1f %9.1f %9.1f\n", name, s->n, at(s, 0.5),
-           at(s, 0.9), at(s, 0.99), at(s, 1));
+    printf("%-28s %7zu %8.1f %8.1f %8.1f %8.1f %8.1f\n", name, s->n,
+           s->n > 0 ? sum / (double)s->n : 0, at(s, 0.5), at(s, 0.9),
+           at(s, 0.99), at(s, 1));
 }
 
 /* One of the tokens allowed; a short one more often than not, as answers
@@ -289,8 +295,8 @@ static void steps(struct compiled **c, int n, int32_t eos)
     if (masks_create(&w) < 0) {
         abort();
     }
-    printf("\n%d rows x %d positions %13s %9s %9s %9s %9s\n", N_ROWS, N_POS,
-           "n", "median", "p90", "p99", "max");
+    printf("\n%d rows x %d positions %12s %8s %8s %8s %8s %8s\n", N_ROWS, N_POS,
+           "n", "mean", "median", "p90", "p99", "max");
     for (int k = 0; k < 3; k++) {
         struct samples build = {0}, wait = {0};
         char name[64];
@@ -345,8 +351,8 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("vocabulary: %.1f ms, once\n", (now_us() - t) / 1e3);
-    printf("%-28s %8s %9s %9s %9s %9s\n", "us", "n", "median", "p90", "p99",
-           "max");
+    printf("%-28s %7s %8s %8s %8s %8s %8s\n", "us", "n", "mean", "median",
+           "p90", "p99", "max");
     while (n < MAX_SCHEMAS && getline(&line, &cap, f) > 0) {
         json_t *v = json_loads(line, 0, NULL);
 

@@ -148,6 +148,35 @@ static void each_schema(const struct rig *r, int every, int n_tokens)
     fclose(f);
 }
 
+/* What a set is followed by decides which tokens of it are kept apart: one byte
+ * always the same, several, a character of its own, more of the same, the end;
+ * and how many characters are left. */
+static void each_end(const struct rig *r, int n_tokens)
+{
+    static const char *const regex[] = {
+        "[^-]{1,6}-",
+        "[^-]{2,30}--",
+        "([^-]{1,9}-){1,3}",
+        "[^a-z]{1,7}(c|s)",
+        "([^-12]{1,7}1|[^-12]{1,7}2)x",
+        "[^-]{1,6}[-a]",
+        "[^a]{1,6}b",
+        "[^-]{1,6}[^-]{1,6}-",
+        "[^-]{0,9}",
+        "([^-]{1,9})*-",
+        "[^-]{1,6}-|[^-]{1,8}!",
+        "[^\\u00e9]{1,6}\\u00e9",
+    };
+
+    for (size_t i = 0; i < sizeof(regex) / sizeof(regex[0]); i++) {
+        char form[128];
+
+        (void)snprintf(form, sizeof(form),
+                       "{\"type\":\"regex\",\"regex\":\"%s\"}", regex[i]);
+        walk(r, form, false, regex[i], n_tokens, i + 1);
+    }
+}
+
 static void test_masks_by_definition_small_vocabulary(void **state)
 {
     struct rig r;
@@ -156,6 +185,7 @@ static void test_masks_by_definition_small_vocabulary(void **state)
     (void)state;
     rig_init(&r, t, tokenizer_vocab(t) + 5); /* rows without a token */
     each_schema(&r, 1, 25);
+    each_end(&r, 25);
     rig_finish(&r);
 }
 
@@ -166,6 +196,7 @@ static void test_masks_by_definition_published_vocabulary(void **state)
     (void)state;
     rig_init(&r, text_real(), REAL_VOCAB);
     each_schema(&r, 24, 4);
+    each_end(&r, 2);
     walk(&r, "{\"type\":\"regex\",\"regex\":\"[a-z ]{1,40}\\\\.\"}", false,
          "letters", 6, 1);
     rig_finish(&r);

@@ -135,14 +135,11 @@ for form, words in (
     assert_error(e, "bad_request", "response_format")
     assert words in e["message"], e
 
-# ---- what is too large to be followed says so: from its first state on, and
-# where the answer has got to
-for regex, detail in (("a?" * 2040 + "b", "response_format"),
-                      (r"(([\w-]{1,100}){1,100}){1,100}", None)):
-    e = c.last("generate", **one, response_format={"type": "regex",
-                                                   "regex": regex})
-    assert_error(e, "too_long", detail)
-    assert e["message"].startswith("response_format: too large"), e
+# ---- what is too large to be followed from its first state on says so
+e = c.last("generate", **one, response_format={"type": "regex",
+                                               "regex": "a?" * 2040 + "b"})
+assert_error(e, "too_long", "response_format")
+assert e["message"].startswith("response_format: too large"), e
 assert c.last("ping")["state"] == "ready"
 END
 
