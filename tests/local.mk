@@ -136,3 +136,10 @@ check-threads: all $(check_DATA) $(TEST_THREADS)
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS \
 	    TESTS='$(TEST_THREADS) $(TEST_THREADS_SH)'
 .PHONY: check-threads
+
+# The kernels' tests for aarch64, under qemu-user; skips without a cross
+# compiler.
+EXTRA_DIST += tests/kernels/check_aarch64.sh tests/kernels/cross/cmocka.h
+check-aarch64:
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='tests/kernels/check_aarch64.sh'
+.PHONY: check-aarch64
