@@ -25,6 +25,11 @@
  *   one block at a time, kept in L1               3.4 GB/s, 0.50  waits for
  * DRAM and the next page fetched in one go           3.3 GB/s, 0.50  waits as
  * well and fetched a little with each tile           5.5 GB/s, 0.54  kept
+ * (Zen 5, avx512bf16, 2 threads; KV read by one row at 32,768, share of the
+ * read probe; 1, 2, 3, 4 and 8 query heads for each of 8 KV heads)
+ *   fetched with each whole tile only   0.47 0.45 0.42 0.48 0.50
+ *   with each transposition and each token, V widened in registers, up to 8
+ *   heads                               0.65 0.61 0.58 0.63 0.54  kept
  */
 #include <errno.h>
 #include <math.h>
@@ -70,12 +75,20 @@ struct work {
      * a sequence lie apart, which no hardware foresees, and asking for all at
      * once would only wait. */
     const uint16_t *ahead, *ahead_end;
+    /* Few query heads: there are not tiles enough to hide it behind, so lines
+     * with each transposition, and with each token of a tile; and V is used
+     * where it lies. */
+    bool few;
+    int lines_k, lines_v;
 };
 
 #define LINE 32 /* BF16 of a cache line */
 /* Lines a tile, so that 8 query heads bring a page's half in. */
 #define LINES_QK (TOK * D / LINE * TILE_Q * BLOCK / (8 * TOK))
 #define LINES_PV (TOK * D / LINE * TILE_Q * BLOCK / (8 * D))
+#define LINES_K (VF_N * VF_N * 2 / LINE)
+/* Query heads of a block that share a page and do not pay for a copy of V. */
+#define FEW_Q (2 * TILE_Q)
 
 INLINE void fetch_ahead(struct work *w, int lines)
 {
@@ -108,14 +121,15 @@ static struct work work_at(uint8_t *p, int n_q)
 
 /* K of tokens t0 .. t1 - 1 (whole vectors of one block), transposed as pairs of
  * channels and only then widened: half the shuffles. */
-static void load_k(uint32_t *kt, const uint16_t *k, int t0, int t1)
+static void load_k(struct work *w, const uint16_t *k, int t0, int t1)
 {
     for (int t = t0; t < t1; t += VF_N) {
-        uint32_t *to = kt + t % BLOCK;
+        uint32_t *to = w->kt + t % BLOCK;
 
         for (int d = 0; d < D / 2; d += VF_N) {
             vi r[VF_N];
 
+            fetch_ahead(w, w->lines_k);
 #pragma GCC unroll 16
             for (int i = 0; i < VF_N; i++) {
                 r[i] = vi_load(k + (size_t)(t + i) * D + 2 * d);
@@ -201,10 +215,12 @@ INLINE void qk_tile(float *s, const uint32_t *q, const uint32_t *kt, int Q,
 }
 
 /* o += sum over t0 <= t < t1 of p[t] v[t], for Q query heads and one block of
- * channels. */
-INLINE void pv_tile(float *o, const float *p, const float *v, int t0, int t1,
-                    int Q)
+ * channels; v is [TOK][BLOCK], or the page's own [TOK][D]. */
+INLINE void pv_tile(struct work *w, float *o, const float *p, const void *v,
+                    bool own, int t0, int t1, int Q)
 {
+    const float *f = v;
+    const uint16_t *b = v;
     vf acc[TILE_Q * TILE_V];
 
 #pragma GCC unroll 16
@@ -212,14 +228,19 @@ INLINE void pv_tile(float *o, const float *p, const float *v, int t0, int t1,
         acc[i] = vf_load(o + i / TILE_V * D + i % TILE_V * VF_N);
     }
     for (int t = t0; t < t1; t++) {
+        if (own) {
+            fetch_ahead(w, w->lines_v);
+        }
 #pragma GCC unroll 4
         for (int i = 0; i < Q; i++) {
-            vf w = vf_set(p[i * TOK + t]);
+            vf s = vf_set(p[i * TOK + t]);
 
 #pragma GCC unroll 4
             for (int u = 0; u < TILE_V; u++) {
-                acc[i * TILE_V + u] = vf_fma(
-                    w, vf_load(v + t * BLOCK + u * VF_N), acc[i * TILE_V + u]);
+                vf x = own ? vf_load_bf16(b + t * D + u * VF_N)
+                           : vf_load(f + t * BLOCK + u * VF_N);
+
+                acc[i * TILE_V + u] = vf_fma(s, x, acc[i * TILE_V + u]);
             }
         }
     }
@@ -241,7 +262,7 @@ static void scores(struct work *w, int i_q, int n, int t0, int t1)
         const uint32_t *kt = w->kt + t % BLOCK;
 
         for (i = 0; i + TILE_Q <= n; i += TILE_Q) {
-            fetch_ahead(w, LINES_QK);
+            fetch_ahead(w, w->few ? 0 : LINES_QK);
             if (whole) {
                 qk_tile(s + i * TOK + t, q + i * QK_STEPS, kt, TILE_Q, TILE_V);
             } else {
@@ -259,18 +280,26 @@ static void scores(struct work *w, int i_q, int n, int t0, int t1)
 }
 
 /* n query heads of one row: BLOCK channels from d on of their outputs. */
-static void values(struct work *w, int i_q, int n, int d, int t0, int t1)
+static void values(struct work *w, const uint16_t *v, int i_q, int n, int d,
+                   int t0, int t1)
 {
     const float *p = w->s + i_q * TOK;
     float *o = w->o + i_q * D + d;
     int i = 0;
 
     for (; i + TILE_Q <= n; i += TILE_Q) {
-        fetch_ahead(w, LINES_PV);
-        pv_tile(o + i * D, p + i * TOK, w->v, t0, t1, TILE_Q);
+        if (w->few) {
+            pv_tile(w, o + i * D, p + i * TOK, v + d, true, t0, t1, TILE_Q);
+        } else {
+            fetch_ahead(w, LINES_PV);
+            pv_tile(w, o + i * D, p + i * TOK, w->v, false, t0, t1, TILE_Q);
+        }
+    }
+    for (; i < n && w->few; i++) {
+        pv_tile(w, o + i * D, p + i * TOK, v + d, true, t0, t1, 1);
     }
     for (; i < n; i++) {
-        pv_tile(o + i * D, p + i * TOK, w->v, t0, t1, 1);
+        pv_tile(w, o + i * D, p + i * TOK, w->v, false, t0, t1, 1);
     }
 }
 
@@ -374,7 +403,7 @@ static void block_page(const struct attn *j, struct work *w, const uint16_t *k,
     for (int t = all.t0 - all.t0 % BLOCK; t < all.t1; t += BLOCK) {
         int t0 = imax(t, all.t0), t1 = imin(t + BLOCK, all.t1);
 
-        load_k(w->kt, k, t0 - t0 % VF_N, (t1 + VF_N - 1) / VF_N * VF_N);
+        load_k(w, k, t0 - t0 % VF_N, (t1 + VF_N - 1) / VF_N * VF_N);
         for (int r = 0; r < n_rows; r++) {
             scores(w, r * j->group, j->group, imax(t, span[r].t0),
                    imin(t + BLOCK, span[r].t1));
@@ -390,9 +419,11 @@ static void block_page(const struct attn *j, struct work *w, const uint16_t *k,
         }
     }
     for (int d = 0; d < D; d += BLOCK) {
-        load_v(w->v, v + d, all.t0, all.t1);
+        if (!w->few) {
+            load_v(w->v, v + d, all.t0, all.t1);
+        }
         for (int r = 0; r < n_rows; r++) {
-            values(w, r * j->group, j->group, d, span[r].t0, span[r].t1);
+            values(w, v, r * j->group, j->group, d, span[r].t0, span[r].t1);
         }
     }
 }
@@ -447,6 +478,9 @@ static void attn_item(void *arg, int i_item, int i_thread)
         w.sum[i] = 0.0f;
     }
     memset(w.o, 0, sizeof(*w.o) * (size_t)n_q * D);
+    w.few = n_q <= FEW_Q;
+    w.lines_k = w.few ? LINES_K : 0;
+    w.lines_v = n_q < 2 * TILE_Q ? 2 : 1;
     for (int page = first / TOK; page <= last / TOK; page++) {
         struct span span[BLOCK_Q], all = {TOK, 0};
 
