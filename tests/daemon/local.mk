@@ -146,6 +146,8 @@ tests_daemon_test_job_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_prefix
 tests_daemon_test_prefix_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 
+check_PROGRAMS += tests/daemon/test_store
+tests_daemon_test_store_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_named
 tests_daemon_test_named_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_kvpool
