@@ -340,15 +340,25 @@ void ckpt_move(const char *dir, const char *tensor, const char *shard)
     save(dir, shard, to, 0);
 }
 
-void ckpt_poke(const char *dir, const char *tensor, size_t at, int byte)
+void ckpt_poke_many(const char *dir, const char *tensor, size_t at, size_t step,
+                    const unsigned char *bytes, size_t n)
 {
     struct shard *s;
     char name[256];
     struct tensor *t = open_tensor(dir, tensor, &s, name);
 
-    assert_true(at < t->n);
-    t->data[at] = (unsigned char)byte;
+    for (size_t i = 0; i < n; i++) {
+        assert_true(at + i * step < t->n);
+        t->data[at + i * step] = bytes[i];
+    }
     save(dir, name, s, 0);
+}
+
+void ckpt_poke(const char *dir, const char *tensor, size_t at, int byte)
+{
+    const unsigned char b = (unsigned char)byte;
+
+    ckpt_poke_many(dir, tensor, at, 1, &b, 1);
 }
 
 void ckpt_pad(const char *dir, const char *shard, size_t n)

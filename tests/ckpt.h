@@ -35,6 +35,9 @@ void ckpt_add(const char *dir, const char *shard, const char *tensor,
 void ckpt_move(const char *dir, const char *tensor, const char *shard);
 /* Sets byte at of the tensor. */
 void ckpt_poke(const char *dir, const char *tensor, size_t at, int byte);
+/* The same for n bytes, each step bytes after the one before. */
+void ckpt_poke_many(const char *dir, const char *tensor, size_t at, size_t step,
+                    const unsigned char *bytes, size_t n);
 /* The shard that holds it, in a static buffer. */
 const char *ckpt_shard_of(const char *dir, const char *tensor);
 /* Puts n spaces before the end of the header: moves all data of a shard. */
