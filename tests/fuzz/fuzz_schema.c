@@ -4,7 +4,8 @@
  * A digit that says what the rest is (0 a schema, 1 a response_format, 2 a list
  * of tools, 3 a regular expression), then the text. What compiles must run: a
  * walk led by the input's own bytes never comes to a state that may not end and
- * from which nothing leads on.
+ * from which nothing leads on; and its masks for the vocabulary of step-tiny
+ * are what the automaton says of each token alone.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -14,9 +15,12 @@
 #include "daemon/text/callgram.h"
 #include "daemon/text/format.h"
 #include "daemon/text/machine.h"
+#include "daemon/text/mask.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/paths.h"
 
 #define STEPS 300
+#define MASKS 4 /* of one input */
 
 static uint32_t any_step(struct machine *m, uint32_t s, uint8_t from)
 {
@@ -48,6 +52,70 @@ static void walk(const struct gram *g, const uint8_t *data, size_t n)
         }
     }
     machine_finish(&m);
+}
+
+/* Made once. */
+static const struct lexicon *lexicon(int *ret_vocab)
+{
+    static struct tokenizer *t;
+    static struct lexicon *l;
+    char why[256];
+
+    if (l == NULL) {
+        FUZZ_CHECK(tokenizer_load(&t, TEST_SRCDIR "/tests/data/step-tiny", why,
+                                  sizeof(why)) == 0);
+        FUZZ_CHECK(lexicon_create(&l, t) == 0);
+    }
+    *ret_vocab = tokenizer_vocab(t);
+    return l;
+}
+
+/* -1: no token fits, or the grammar is too large to be followed. */
+static int32_t check_mask(struct masker *m, int vocab, int32_t from)
+{
+    static uint32_t words[1024];
+    int32_t next = -1;
+    int r;
+
+    FUZZ_CHECK((size_t)vocab <= 32 * sizeof(words) / sizeof(words[0]));
+    r = masker_mask(m, 0, words);
+    FUZZ_CHECK(r == 0 || r == -E2BIG);
+    for (int32_t i = 0; i < vocab && r == 0; i++) {
+        int32_t id = (from + i) % vocab;
+        bool bit = (words[id >> 5] >> (id & 31) & 1) != 0;
+
+        /* One token may make the automaton too large, and so all later ones. */
+        if (masker_look(m, &id, 1) == 1) {
+            FUZZ_CHECK(bit);
+            next = next < 0 ? id : next;
+        } else if (bit) {
+            FUZZ_CHECK(masker_advance(m, &id, 1) == -E2BIG);
+            return -1;
+        }
+    }
+    return next;
+}
+
+/* Takes g over. */
+static void masks(struct gram *g, const uint8_t *data, size_t n)
+{
+    struct masker_conf conf = {0};
+    const struct lexicon *l = lexicon(&conf.vocab);
+    struct compiled *c;
+    struct masker *m = NULL;
+    int32_t id = 0;
+    int r;
+
+    FUZZ_CHECK(compiled_create(&c, g, l) == 0);
+    r = masker_create(&m, c, &conf);
+    FUZZ_CHECK(r == 0 || r == -E2BIG);
+    for (size_t i = 0; i < MASKS && r == 0 && id >= 0; i++) {
+        id = check_mask(m, conf.vocab, data[(n - 1) * i / MASKS] * 4);
+        r = id < 0 ? 0 : masker_advance(m, &id, 1);
+        FUZZ_CHECK(r == 0 || r == -E2BIG);
+    }
+    masker_destroy(m);
+    compiled_destroy(c);
 }
 
 static char *quoted(const char *type, const char *key, json_t *value)
@@ -101,8 +169,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     FUZZ_CHECK(r == 0 || buf[0] != '\0');
     if (g != NULL) {
         walk(g, data, n);
+        masks(g, data, n);
     }
-    gram_destroy(g);
     free(text);
     return 0;
 }
