@@ -475,6 +475,20 @@ int kern_norm(struct kern *k, const struct kern_norm_args *a)
     if (a->out.buf != NULL || a->out_f32.buf != NULL) {
         check_plain(&c, "w", a->w, 1, w);
     }
+    if (a->bad.buf != NULL) {
+        check_ints(&c, "bad", a->bad, (size_t)(n > 0 ? n : 1));
+        check_that(&c, a->mark != 0, "mark is 0");
+    }
+    if (a->bad.buf != NULL && !k->ops->norm_marks) {
+        struct kern_finite_args f = {.rows = a->rows,
+                                     .width = w,
+                                     .mark = a->mark,
+                                     .x = a->x,
+                                     .bad = a->bad};
+        int r = DISPATCH(c, norm, a);
+
+        return r < 0 ? r : kern_finite(k, &f);
+    }
     return DISPATCH(c, norm, a);
 }
 
@@ -555,6 +569,54 @@ int kern_swiglu(struct kern *k, const struct kern_swiglu_args *a)
     check_matrix(&c, "up", a->up, n, w, w, 4);
     check_matrix(&c, "out", a->out, n, w, w, 2);
     return DISPATCH(c, swiglu, a);
+}
+
+static int mlp_up_in_two(struct kern *k, const struct kern_mlp_up_args *a)
+{
+    int width = a->gate->desc.rows;
+    struct kern_linear_args in = {
+        .rows = a->rows, .cols = a->cols, .x = a->x, .x_stride = a->cols};
+    struct kern_swiglu_args act = {.rows = a->rows,
+                                   .width = width,
+                                   .limit = a->limit,
+                                   .gate = a->gate_out,
+                                   .up = a->up_out,
+                                   .out = a->out};
+    int r;
+
+    in.n_parts = 2;
+    in.part[0].w = a->gate;
+    in.part[0].out = a->gate_out;
+    in.part[0].out_stride = width;
+    in.part[1].w = a->up;
+    in.part[1].out = a->up_out;
+    in.part[1].out_stride = width;
+    r = kern_linear(k, &in);
+    return r < 0 ? r : kern_swiglu(k, &act);
+}
+
+int kern_mlp_up(struct kern *k, const struct kern_mlp_up_args *a)
+{
+    struct check c = check_begin(k, "mlp_up");
+    int n = a->rows.max, w;
+
+    check_that(&c, a->gate != NULL && a->up != NULL, "a weight is missing");
+    if (c.r < 0) {
+        return c.r;
+    }
+    if (k->ops->mlp_up == NULL) {
+        return mlp_up_in_two(k, a);
+    }
+    w = a->gate->desc.rows;
+    check_rows(&c, &a->rows);
+    check_that(&c, a->limit >= 0, "limit %g", (double)a->limit);
+    check_weight(&c, "gate", a->gate, 0, w, a->cols);
+    check_weight(&c, "up", a->up, 0, w, a->cols);
+    check_matrix(&c, "x", a->x, n, a->cols, a->cols, 2);
+    check_matrix(&c, "gate_out", a->gate_out, n, w, w, 4);
+    check_matrix(&c, "up_out", a->up_out, n, w, w, 4);
+    check_matrix(&c, "out", a->out, n, w, w, 2);
+    return DISPATCH(c, mlp_up, a);
 }
 
 static void check_groups(struct check *c, const struct kern_groups *g,

@@ -142,6 +142,8 @@ struct kern_norm_args {
     struct kern_ptr out;         /* bf16 [R][out_stride] or absent */
     int out_stride;              /* elements; >= width */
     struct kern_ptr out_f32;     /* f32 [R][width] or absent (router input) */
+    struct kern_ptr bad; /* int32[R] or absent: of the sum, as finite does */
+    int mark;
 };
 
 /* part[i].out = x * part[i].w^T (add: += ). All parts read the same x. */
@@ -226,6 +228,19 @@ struct kern_swiglu_args {
     struct kern_ptr gate; /* f32 [R][width] */
     struct kern_ptr up;   /* f32 [R][width] */
     struct kern_ptr out;  /* bf16 [R][width] */
+};
+
+/* linear of the two weights, then swiglu of what they gave, bit for bit. */
+struct kern_mlp_up_args {
+    struct kern_rows rows;
+    int cols;
+    float limit;
+    struct kern_ptr x;                /* bf16 [R][cols] */
+    const struct kern_weight *gate;   /* [width][cols] */
+    const struct kern_weight *up;     /* [width][cols] */
+    struct kern_ptr gate_out, up_out; /* f32 [R][width], for the way: what they
+                                       * hold afterwards is not said */
+    struct kern_ptr out;              /* bf16 [R][width] */
 };
 
 /* The (row, expert) pairs of a step, grouped: pairs of expert e are
@@ -477,6 +492,9 @@ struct kern_ops {
     int (*accept)(struct kern *k, const struct kern_accept_args *a);
     int (*mtp_rows)(struct kern *k, const struct kern_mtp_rows_args *a);
     int (*finite)(struct kern *k, const struct kern_finite_args *a);
+    /* Several in one: NULL, false where kernels.c puts them together. */
+    int (*mlp_up)(struct kern *k, const struct kern_mlp_up_args *a);
+    bool norm_marks; /* norm knows bad */
 };
 
 /* What every backend's struct kern begins with, so that kernels.c can dispatch,
@@ -554,6 +572,7 @@ int kern_linear(struct kern *k, const struct kern_linear_args *a);
 int kern_qkv(struct kern *k, const struct kern_qkv_args *a);
 int kern_attn(struct kern *k, const struct kern_attn_args *a);
 int kern_swiglu(struct kern *k, const struct kern_swiglu_args *a);
+int kern_mlp_up(struct kern *k, const struct kern_mlp_up_args *a);
 int kern_router(struct kern *k, const struct kern_router_args *a);
 int kern_expert_up(struct kern *k, const struct kern_expert_up_args *a);
 int kern_expert_down(struct kern *k, const struct kern_expert_down_args *a);

@@ -182,24 +182,21 @@ int forward_embed(struct forward *f, const struct rows *r, struct kern_ptr x)
     return kern_embed(f->k, &a);
 }
 
-/* Of trunk rows only: a proposal that is not finite is none, nothing worse. */
-static int note_bad(struct forward *f, int layer, const struct rows *r)
+/* The norm that adds what layer left also notes what is not finite. Of trunk
+ * rows only: a proposal that is not finite is none, nothing worse. */
+static void note_bad(const struct forward *f, int layer,
+                     struct kern_norm_args *a)
 {
-    struct kern_finite_args a = {.rows = r->live,
-                                 .width = f->s->hidden,
-                                 .mark = layer + 1,
-                                 .x = r->x,
-                                 .bad = f->bad};
-
-    if (layer >= f->s->n_layers) {
-        return 0;
+    if (layer < f->s->n_layers) {
+        a->bad = f->bad;
+        a->mark = layer + 1;
     }
-    return kern_finite(f->k, &a);
 }
 
-/* a = norm(x + pending delta), in BF16 and, where asked, in F32 too. */
+/* a = norm(x + pending delta), in BF16 and, where asked, in F32 too. after: the
+ * layer whose end this is, -1 none. */
 static int norm(struct forward *f, struct rows *r, const struct kern_weight *w,
-                bool f32)
+                bool f32, int after)
 {
     struct kern_norm_args a = {
         .rows = r->live,
@@ -216,6 +213,9 @@ static int norm(struct forward *f, struct rows *r, const struct kern_weight *w,
     }
     if (f32) {
         a.out_f32 = f->a_f32;
+    }
+    if (after >= 0) {
+        note_bad(f, after, &a);
     }
     r->pending = false;
     return kern_norm(f->k, &a);
@@ -309,21 +309,20 @@ static int mlp(struct forward *f, const struct rows *r,
                const struct kern_weight *down, float limit, bool add)
 {
     int width = gate->desc.rows, ret;
-    struct kern_linear_args in = linear_of(r, f->a, f->s->hidden);
     struct kern_linear_args out = linear_of(r, f->act, width);
-    struct kern_swiglu_args act = {.rows = r->live,
-                                   .width = width,
-                                   .limit = limit,
-                                   .gate = f->up_gate,
-                                   .up = f->up,
-                                   .out = f->act};
+    struct kern_mlp_up_args in = {.rows = r->live,
+                                  .cols = f->s->hidden,
+                                  .limit = limit,
+                                  .x = f->a,
+                                  .gate = gate,
+                                  .up = up,
+                                  .gate_out = f->up_gate,
+                                  .up_out = f->up,
+                                  .out = f->act};
 
-    add_part(&in, gate, f->up_gate);
-    add_part(&in, up, f->up);
     add_part(&out, down, f->delta);
     out.add = add;
-    ret = kern_linear(f->k, &in);
-    ret = ret < 0 ? ret : kern_swiglu(f->k, &act);
+    ret = kern_mlp_up(f->k, &in);
     return ret < 0 ? ret : kern_linear(f->k, &out);
 }
 
@@ -380,15 +379,12 @@ int forward_layer(struct forward *f, int layer, struct rows *r)
     bool had = r->pending;
     int ret;
 
-    ret = norm(f, r, w->attn_norm, false);
-    if (ret == 0 && had) {
-        ret = note_bad(f, layer - 1, r);
-    }
+    ret = norm(f, r, w->attn_norm, false, had ? layer - 1 : -1);
     ret = ret < 0 ? ret : attend(f, layer, r);
     add_part(&o, w->o, f->delta);
     ret = ret < 0 ? ret : kern_linear(f->k, &o);
     r->pending = true;
-    ret = ret < 0 ? ret : norm(f, r, w->ffn_norm, l->moe);
+    ret = ret < 0 ? ret : norm(f, r, w->ffn_norm, l->moe, -1);
     if (ret < 0) {
         return ret;
     }
@@ -411,14 +407,13 @@ int forward_settle(struct forward *f, int layer, struct rows *r)
                                .eps = f->s->eps,
                                .x = r->x,
                                .delta = f->delta};
-    int ret;
 
     if (!r->pending) {
         return 0;
     }
     r->pending = false;
-    ret = kern_norm(f->k, &a);
-    return ret < 0 ? ret : note_bad(f, layer, r);
+    note_bad(f, layer, &a);
+    return kern_norm(f->k, &a);
 }
 
 /* ---- the head ---- */

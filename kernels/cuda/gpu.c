@@ -419,4 +419,6 @@ const struct kern_ops kern_cuda_ops = {
     .accept = gpu_accept,
     .mtp_rows = gpu_mtp_rows,
     .finite = gpu_finite,
+    .mlp_up = gpu_mlp_up,
+    .norm_marks = true,
 };

@@ -228,6 +228,7 @@ int gpu_embed(struct kern *k, const struct kern_embed_args *a);
 int gpu_gather(struct kern *k, const struct kern_gather_args *a);
 int gpu_norm(struct kern *k, const struct kern_norm_args *a);
 int gpu_linear(struct kern *k, const struct kern_linear_args *a);
+int gpu_mlp_up(struct kern *k, const struct kern_mlp_up_args *a);
 int gpu_qkv(struct kern *k, const struct kern_qkv_args *a);
 int gpu_attn(struct kern *k, const struct kern_attn_args *a);
 uint64_t gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages);

@@ -10,6 +10,9 @@
  *           each read once; slices are folded through shared memory.
  *   tile    more rows: a block is 128 outputs by 64 rows (tile.cuh).
  *
+ * Gate and up of an MLP, decode: a block has a tile of both and makes swiglu of
+ * them, which saves a launch a layer (gpu_mlp_up).
+ *
  * F32 weights (none of the published checkpoints) take plain fused
  * multiply-adds, a warp an output.
  *
@@ -29,6 +32,8 @@ struct linear_params {
         int tile0; /* the first block of this part */
     } part[KERN_MAX_PARTS];
     int max, x_stride, cols, n_parts, add, vec;
+    unsigned short *act; /* mlp_up: swiglu of parts 0 and 1 */
+    float limit;
 };
 
 /* The part of a block, by its number. */
@@ -112,6 +117,67 @@ static __global__ void __launch_bounds__(256, 2) linear_skinny(const linear_para
     }
 }
 
+/* Tile blockIdx.x of gate and of up, the sums as linear_skinny's. */
+template <int F, int NT>
+static __global__ void __launch_bounds__(256, 1) linear_swiglu(const linear_params p)
+{
+    STEP_SHARED(float, part_sum, GPU_SLICES *NT * 256);
+    int n = live_rows(p.n, p.max), groups = p.part[0].w.groups;
+    int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5, tile = (int)blockIdx.x;
+    int per = slice_groups(groups), rows = p.part[0].w.rows;
+    int end = (slice + 1) * per < groups ? (slice + 1) * per : groups;
+    const unsigned short *row[NT];
+    float c[2][NT][4];
+
+    if (n == 0) {
+        return;
+    }
+    count_weight(p, 0, n, NT * 8);
+    count_weight(p, 1, n, NT * 8);
+#pragma unroll
+    for (int t = 0; t < NT; t++) {
+        int r = t * 8 + lane / 4;
+
+        row[t] = r < n ? p.x + (size_t)r * (size_t)p.x_stride : nullptr;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            c[0][t][e] = c[1][t][e] = 0;
+        }
+    }
+    for (int g = slice * per; g < end; g++) {
+        wgroup<F> a, b;
+        int at = g * GPU_GROUP + lane % 4 * 8;
+        auto x = [&](int j, int t) { return x_eight(row[t], at + 32 * j, p.cols, p.vec != 0); };
+
+        a.load(p.part[0].w, 0, tile, g, lane);
+        b.load(p.part[1].w, 0, tile, g, lane);
+        group_add<F, NT>(a, c[0], NT, x);
+        group_add<F, NT>(b, c[1], NT, x);
+    }
+#pragma unroll
+    for (int a = 0; a < 2 * NT * 4; a++) {
+        int m = a / (NT * 4), t = a / 4 % NT, e = a % 4;
+        int r = 2 * (lane & 3) + (e & 1), o = lane / 4 + 8 * (e >> 1);
+
+        part_sum[((slice * 2 + m) * NT + t) * 128 + r * 16 + o] = c[m][t][e];
+    }
+    __syncthreads();
+    for (int at = (int)threadIdx.x; at < NT * 128; at += (int)blockDim.x) {
+        int r = at / 16, o = tile * GPU_TILE + at % 16;
+        float g = part_sum[at], u = part_sum[NT * 128 + at];
+
+        for (int s = 1; s < (int)blockDim.x / 32; s++) {
+            g += part_sum[s * NT * 256 + at];
+            u += part_sum[s * NT * 256 + NT * 128 + at];
+        }
+        if (r < n && o < rows) {
+            g = finish_sum<F>(p.part[0].w, 0, g);
+            u = finish_sum<F>(p.part[1].w, 0, u);
+            p.act[(size_t)r * (size_t)rows + o] = quant_f32_to_bf16(dev_swiglu(g, u, p.limit));
+        }
+    }
+}
+
 /* ---- many rows ---- */
 
 template <int F> static __global__ void __launch_bounds__(256, 1) linear_tile(const linear_params p)
@@ -188,22 +254,27 @@ template <int F> static int launch(struct kern *k, const linear_params &p, int t
     return 0;
 }
 
+static void set_input(linear_params *p, struct kern *k, const struct kern_rows *rows,
+                      struct kern_ptr x, int stride, int cols)
+{
+    p->n = reinterpret_cast<const int *>(gpu_at(rows->n));
+    p->x = reinterpret_cast<const unsigned short *>(gpu_at(x));
+    p->counts = gpu_of(k)->counts;
+    p->max = rows->max;
+    p->x_stride = stride;
+    p->cols = cols;
+    p->vec = reinterpret_cast<uintptr_t>(p->x) % 16 == 0 && stride % 8 == 0 && cols % 8 == 0;
+}
+
 /* Parts of one format share a launch. */
 static int linear_parts(struct kern *k, const struct kern_linear_args *a, int format)
 {
     GPU_PARAMS(linear_params, p);
-    const char *x = gpu_at(a->x);
     int tiles = 0, groups = gpu_ceil(a->cols, GPU_GROUP);
     int outs = format == GPU_F32 ? 8 : a->rows.max <= 16 ? GPU_TILE : TILE_OUT;
 
-    p.n = reinterpret_cast<const int *>(gpu_at(a->rows.n));
-    p.x = reinterpret_cast<const unsigned short *>(x);
-    p.counts = gpu_of(k)->counts;
-    p.max = a->rows.max;
-    p.x_stride = a->x_stride;
-    p.cols = a->cols;
+    set_input(&p, k, &a->rows, a->x, a->x_stride, a->cols);
     p.add = a->add;
-    p.vec = reinterpret_cast<uintptr_t>(x) % 16 == 0 && a->x_stride % 8 == 0 && a->cols % 8 == 0;
     for (int i = 0; i < a->n_parts; i++) {
         const gpu_mat *w = gpu_mat_of(a->part[i].w);
 
@@ -244,4 +315,61 @@ extern "C" int gpu_linear(struct kern *k, const struct kern_linear_args *a)
         }
     }
     return 0;
+}
+
+template <int F> static int launch_swiglu(struct kern *k, const linear_params &p)
+{
+    int tiles = gpu_ceil(p.part[0].w.rows, GPU_TILE);
+    unsigned threads = 32u * (unsigned)n_slices(p.part[0].w.groups);
+
+    return p.max <= 8 ? STEP_LAUNCH(k, (linear_swiglu<F, 1>), tiles, 1, 1, threads, 0, p)
+                      : STEP_LAUNCH(k, (linear_swiglu<F, 2>), tiles, 1, 1, threads, 0, p);
+}
+
+/* Prefill and F32 weights: one op after the other. */
+static int mlp_up_in_two(struct kern *k, const struct kern_mlp_up_args *a)
+{
+    GPU_PARAMS(kern_linear_args, in);
+    GPU_PARAMS(kern_swiglu_args, act);
+    int r;
+
+    in.rows = act.rows = a->rows;
+    in.cols = in.x_stride = a->cols;
+    in.x = a->x;
+    in.n_parts = 2;
+    in.part[0].w = a->gate;
+    in.part[0].out = act.gate = a->gate_out;
+    in.part[1].w = a->up;
+    in.part[1].out = act.up = a->up_out;
+    in.part[0].out_stride = in.part[1].out_stride = act.width = a->gate->desc.rows;
+    act.limit = a->limit;
+    act.out = a->out;
+    r = gpu_linear(k, &in);
+    return r < 0 ? r : gpu_swiglu(k, &act);
+}
+
+extern "C" int gpu_mlp_up(struct kern *k, const struct kern_mlp_up_args *a)
+{
+    GPU_PARAMS(linear_params, p);
+    int format = gpu_mat_of(a->gate)->format;
+
+    if (a->rows.max > 16 || format == GPU_F32 || format != gpu_mat_of(a->up)->format) {
+        return mlp_up_in_two(k, a);
+    }
+    set_input(&p, k, &a->rows, a->x, a->cols, a->cols);
+    p.n_parts = 2;
+    p.part[0].w = *gpu_mat_of(a->gate);
+    p.part[1].w = *gpu_mat_of(a->up);
+    p.act = reinterpret_cast<unsigned short *>(gpu_at(a->out));
+    p.limit = a->limit;
+    switch (format) {
+    case GPU_BF16:
+        return launch_swiglu<GPU_BF16>(k, p);
+    case GPU_MXFP4:
+        return launch_swiglu<GPU_MXFP4>(k, p);
+    case GPU_NVFP4:
+        return launch_swiglu<GPU_NVFP4>(k, p);
+    default:
+        return launch_swiglu<GPU_FP8>(k, p);
+    }
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * norm: the residual addition and RMSNorm with a zero-centred weight, a block a
- * row, in two passes: a thread meets in the second one the elements that it
- * wrote in the first. Four elements a thread where rows allow 16-byte accesses.
- * Both ways add in the same order: element i belongs to thread i / 4 % 256.
+ * norm: the residual addition, RMSNorm with a zero-centred weight, and whether the
+ * sum is finite, a block a row, in two passes: a thread meets in the second one the elements that
+ * it wrote in the first. Four elements a thread where rows allow 16-byte accesses. Both ways add in
+ * the same order: element i belongs to thread i / 4 % 256.
  */
 
 #include "kernels/cuda/dev.cuh"
@@ -16,8 +16,9 @@ struct norm_params {
     const void *w;
     unsigned short *out;
     float *out_f32;
+    int *bad;
     float eps;
-    int max, width, out_stride, w_f32, vec;
+    int max, width, out_stride, w_f32, vec, mark;
 };
 
 static __device__ __forceinline__ float weight_at(const norm_params &p, int i)
@@ -64,9 +65,30 @@ static __device__ __forceinline__ void give(const norm_params &p, float *to, int
     }
 }
 
+/* A sum of squares that is no number may have overflowed: only then each element is looked at. */
+static __device__ __forceinline__ void mark_row(const norm_params &p, int r, const float *x,
+                                                float *red)
+{
+    float n = 0;
+
+    for (int i = (int)threadIdx.x * 4; i < p.width; i += 1024) {
+        float v[4];
+
+        take(p, x, i, v);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            n += (quant_to_bits(v[j]) & 0x7f800000u) == 0x7f800000u;
+        }
+    }
+    n = block_sum(n, red);
+    if (threadIdx.x == 0 && n > 0.0f && p.bad[r] == 0) {
+        p.bad[r] = p.mark;
+    }
+}
+
 static __global__ void __launch_bounds__(256) norm(const norm_params p)
 {
-    STEP_SHARED(float, red, 33);
+    STEP_SHARED(float, red, 2 * 33);
     int r = (int)blockIdx.x;
     float *x = p.x + (size_t)r * (size_t)p.width;
     float sum = 0, scale;
@@ -91,10 +113,17 @@ static __global__ void __launch_bounds__(256) norm(const norm_params p)
             sum = fmaf(v[j], v[j], sum);
         }
     }
+    if (p.out == nullptr && p.out_f32 == nullptr && p.bad == nullptr) {
+        return;
+    }
+    sum = block_sum(sum, red);
+    if (p.bad != nullptr && (quant_to_bits(sum) & 0x7f800000u) == 0x7f800000u) {
+        mark_row(p, r, x, red + 33);
+    }
     if (p.out == nullptr && p.out_f32 == nullptr) {
         return;
     }
-    scale = 1.0f / sqrtf(block_sum(sum, red) / (float)p.width + p.eps);
+    scale = 1.0f / sqrtf(sum / (float)p.width + p.eps);
     for (int i = (int)threadIdx.x * 4; i < p.width; i += 1024) {
         float v[4];
         int n = take(p, x, i, v);
@@ -131,6 +160,8 @@ extern "C" int gpu_norm(struct kern *k, const struct kern_norm_args *a)
         p.w = gpu_mat_of(a->w)->q;
         p.w_f32 = gpu_mat_of(a->w)->format == GPU_F32;
     }
+    p.bad = reinterpret_cast<int *>(gpu_at(a->bad));
+    p.mark = a->mark;
     p.eps = a->eps;
     p.max = a->rows.max;
     p.width = a->width;

@@ -7,8 +7,11 @@
  *   logits  a warp an expert and 8 (decode: up to 16) rows: lanes take four
  *           columns of every 128, one accumulator a row, one butterfly.
  *   select  a warp a row: sigmoid, then the best of p + bias, T times.
- *   group   a warp an expert: counts its pairs; the last block to finish adds up
- *           and the pairs are placed by a second launch, rows ascending.
+ *   group   a warp an expert: counts its pairs, sums, places them, rows
+ *           ascending.
+ *
+ * Prefill takes a launch for each. Decode takes one: the block that is the last
+ * to have its logits selects and groups.
  */
 
 #include <errno.h>
@@ -22,6 +25,7 @@ struct router_params {
     const void *bias;
     float *logits, *wt;
     int *sel, *off, *pair;
+    unsigned *turn; /* decode: blocks that are done; zero between launches */
     unsigned long long *counts;
     float scale;
     int max, n_expert, top_k, renorm, bias_f32, vec, bias_stride;
@@ -49,9 +53,9 @@ static __device__ __forceinline__ void four_weights(const router_params &p, int 
 }
 
 template <bool F32, int NR>
-static __global__ void __launch_bounds__(256, 2) router_logits(const router_params p)
+static __device__ __forceinline__ void logits_of(const router_params &p, int n)
 {
-    int n = live_rows(p.n, p.max), lane = (int)threadIdx.x & 31;
+    int lane = (int)threadIdx.x & 31;
     int e = (int)blockIdx.x * 8 + ((int)threadIdx.x >> 5), r0 = (int)blockIdx.y * NR;
     float sum[NR];
 
@@ -101,6 +105,12 @@ static __global__ void __launch_bounds__(256, 2) router_logits(const router_para
     }
 }
 
+template <bool F32>
+static __global__ void __launch_bounds__(256, 2) router_logits(const router_params p)
+{
+    logits_of<F32, 16>(p, live_rows(p.n, p.max));
+}
+
 /* Ordered as the choice wants: greater score first; a NaN is the smallest. */
 static __device__ __forceinline__ unsigned score_key(float v)
 {
@@ -120,20 +130,15 @@ static __device__ __forceinline__ float bias_at(const router_params &p, int e)
                              : quant_bf16_to_f32(static_cast<const unsigned short *>(p.bias)[e]);
 }
 
-/* Warp w of a block takes row 8 b + w. An expert once taken leaves by its bit in `taken`, expert
- * lane + 32 i being bit i of the lane: up to 1,024 experts. */
-static __global__ void __launch_bounds__(256) router_select(const router_params p)
+/* A warp chooses for row r; mine: KERN_MAX_TOPK ints of its own. An expert once taken leaves by its
+ * bit in `taken`, expert lane + 32 i being bit i of the lane: up to 1,024 experts. */
+static __device__ __forceinline__ void select_row(const router_params &p, int r, int *mine)
 {
-    STEP_SHARED(int, sel, 8 * KERN_MAX_TOPK);
-    int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
-    int r = (int)blockIdx.x * 8 + warp, *mine = sel + warp * KERN_MAX_TOPK;
+    int lane = (int)threadIdx.x & 31;
     const float *logit = p.logits + (size_t)r * (size_t)p.n_expert;
     unsigned taken = 0;
     float sum = 0;
 
-    if (r >= live_rows(p.n, p.max)) {
-        return;
-    }
     for (int j = 0; j < p.top_k; j++) {
         unsigned long long best = 0; /* key, then ~id: the lowest id wins */
 
@@ -179,15 +184,25 @@ static __global__ void __launch_bounds__(256) router_select(const router_params 
     }
 }
 
-/* One block. First off[e + 1] = pairs of e, then their sums, then the pairs, rows ascending: a warp
- * an expert goes through all choices in order, 32 at a time. */
-static __global__ void __launch_bounds__(1024) router_group(const router_params p)
+static __global__ void __launch_bounds__(256) router_select(const router_params p)
 {
-    STEP_SHARED(int, first, 1025);
-    int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
-    int pairs = live_rows(p.n, p.max) * p.top_k;
+    STEP_SHARED(int, sel, 8 * KERN_MAX_TOPK);
+    int warp = (int)threadIdx.x >> 5, r = (int)blockIdx.x * 8 + warp;
 
-    for (int e = warp; e < p.n_expert; e += 32) {
+    if (r < live_rows(p.n, p.max)) {
+        select_row(p, r, sel + warp * KERN_MAX_TOPK);
+    }
+}
+
+/* By one whole block. First off[e + 1] = pairs of e, then their sums, then the pairs, rows
+ * ascending: a warp an expert goes through all choices in order, 32 at a time. first: 1,025 ints.
+ */
+static __device__ __forceinline__ void group_pairs(const router_params &p, int n_rows, int *first)
+{
+    int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
+    int warps = (int)blockDim.x >> 5, pairs = n_rows * p.top_k;
+
+    for (int e = warp; e < p.n_expert; e += warps) {
         int n = 0;
 
         for (int i = lane; i < pairs; i += 32) {
@@ -227,7 +242,7 @@ static __global__ void __launch_bounds__(1024) router_group(const router_params 
         }
     }
     __syncthreads();
-    for (int e = warp; e < p.n_expert; e += 32) {
+    for (int e = warp; e < p.n_expert; e += warps) {
         int at = first[e];
 
         if (at == first[e + 1]) {
@@ -245,20 +260,64 @@ static __global__ void __launch_bounds__(1024) router_group(const router_params 
     }
 }
 
-template <bool F32> static int logits(struct kern *k, const router_params &p)
+static __global__ void __launch_bounds__(1024) router_group(const router_params p)
 {
-    int blocks = gpu_ceil(p.n_expert, 8);
+    STEP_SHARED(int, first, 1025);
+
+    group_pairs(p, live_rows(p.n, p.max), first);
+}
+
+/* All of it for at most NR rows. */
+template <bool F32, int NR>
+static __global__ void __launch_bounds__(256, 2) router_once(const router_params p)
+{
+    STEP_SHARED(int, sel, 8 * KERN_MAX_TOPK);
+    STEP_SHARED(int, first, 1025);
+    STEP_SHARED(int, last, 1);
+    int n = live_rows(p.n, p.max), warp = (int)threadIdx.x >> 5;
+
+    logits_of<F32, NR>(p, n);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last[0] = atomicAdd(p.turn, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last[0]) {
+        return;
+    }
+    __threadfence();
+    for (int r = warp; r < n; r += 8) {
+        select_row(p, r, sel + warp * KERN_MAX_TOPK);
+        __syncwarp();
+    }
+    __syncthreads();
+    group_pairs(p, n, first);
+    if (threadIdx.x == 0) {
+        *p.turn = 0;
+    }
+}
+
+template <bool F32> static int launch(struct kern *k, const router_params &p)
+{
+    int blocks = gpu_ceil(p.n_expert, 8), r;
 
     if (p.max <= 8) {
-        return STEP_LAUNCH(k, (router_logits<F32, 8>), blocks, 1, 1, 256, 0, p);
+        return STEP_LAUNCH(k, (router_once<F32, 8>), blocks, 1, 1, 256, 0, p);
     }
-    return STEP_LAUNCH(k, (router_logits<F32, 16>), blocks, gpu_ceil(p.max, 16), 1, 256, 0, p);
+    if (p.max <= 16) {
+        return STEP_LAUNCH(k, (router_once<F32, 16>), blocks, 1, 1, 256, 0, p);
+    }
+    r = STEP_LAUNCH(k, router_logits<F32>, blocks, gpu_ceil(p.max, 16), 1, 256, 0, p);
+    if (r == 0) {
+        r = STEP_LAUNCH(k, router_select, gpu_ceil(p.max, 8), 1, 1, 256, 0, p);
+    }
+    return r < 0 ? r : STEP_LAUNCH(k, router_group, 1, 1, 1, 1024, 0, p);
 }
 
 extern "C" int gpu_router(struct kern *k, const struct kern_router_args *a)
 {
     GPU_PARAMS(router_params, p);
-    int r;
 
     if (a->n_expert > 1024) {
         return -E2BIG;
@@ -272,7 +331,8 @@ extern "C" int gpu_router(struct kern *k, const struct kern_router_args *a)
     }
     p.logits = static_cast<float *>(gpu_scratch_get(
         k, GPU_SCRATCH_LOGITS, (size_t)a->rows.max * (size_t)a->n_expert * sizeof(float)));
-    if (p.logits == nullptr) {
+    p.turn = static_cast<unsigned *>(gpu_scratch_get(k, GPU_SCRATCH_TURNS, sizeof(unsigned)));
+    if (p.logits == nullptr || p.turn == nullptr) {
         return -ENOMEM;
     }
     p.sel = reinterpret_cast<int *>(gpu_at(a->sel));
@@ -286,12 +346,5 @@ extern "C" int gpu_router(struct kern *k, const struct kern_router_args *a)
     p.n_expert = a->n_expert;
     p.top_k = a->top_k;
     p.vec = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.w.cols % 4 == 0;
-    r = p.w.format == GPU_F32 ? logits<true>(k, p) : logits<false>(k, p);
-    if (r == 0) {
-        r = STEP_LAUNCH(k, router_select, gpu_ceil(p.max, 8), 1, 1, 256, 0, p);
-    }
-    if (r == 0) {
-        r = STEP_LAUNCH(k, router_group, 1, 1, 1, 1024, 0, p);
-    }
-    return r;
+    return p.w.format == GPU_F32 ? launch<true>(k, p) : launch<false>(k, p);
 }

@@ -252,24 +252,27 @@ static int launch_norm(const struct form *f, int i)
     return kern_norm(k, &a);
 }
 
-static int launch_swiglu(const struct form *f, int i)
+static int launch_mlp_up(const struct form *f, int i)
 {
-    struct kern_swiglu_args a = {.rows = rows_of(f),
-                                 .width = d->shared,
-                                 .gate = f32,
-                                 .up = f32,
-                                 .out = out};
+    size_t bytes = (size_t)f->rows * (size_t)d->shared * 4;
+    struct kern_mlp_up_args a = {.rows = rows_of(f),
+                                 .cols = f->cols,
+                                 .x = bf16,
+                                 .gate = f->w[i % f->copies * 2],
+                                 .up = f->w[i % f->copies * 2 + 1],
+                                 .gate_out = out,
+                                 .up_out = past(out, bytes),
+                                 .out = out2};
 
-    (void)i;
-    return kern_swiglu(k, &a);
+    return kern_mlp_up(k, &a);
 }
 
-static void linear(const char *name, int rows, int cols, int parts,
-                   const int *part_rows)
+static void linear(const char *name, int (*launch)(const struct form *f, int i),
+                   int rows, int cols, int parts, const int *part_rows)
 {
     struct form f = {.name = name,
                      .rows = rows,
-                     .launch = launch_linear,
+                     .launch = launch,
                      .cols = cols,
                      .parts = parts};
     size_t bytes = 0;
@@ -295,14 +298,15 @@ static void linears(int rows)
 {
     int q = d->heads * KERN_HEAD_DIM, kv = d->kv_heads * KERN_HEAD_DIM;
 
-    linear("linear q k v gate", rows, d->hidden, 4,
+    linear("linear q k v gate", launch_linear, rows, d->hidden, 4,
            (const int[]){q, kv, kv, d->heads});
-    linear("linear o", rows, q, 1, &d->hidden);
-    linear("linear gate up, shared", rows, d->hidden, 2,
+    linear("linear o", launch_linear, rows, q, 1, &d->hidden);
+    linear("mlp_up, shared", launch_mlp_up, rows, d->hidden, 2,
            (const int[]){d->shared, d->shared});
-    linear("linear down, shared", rows, d->shared, 1, &d->hidden);
+    linear("linear down, shared", launch_linear, rows, d->shared, 1,
+           &d->hidden);
     if (rows <= 64) { /* rows that are drawn */
-        linear("linear head", rows, d->hidden, 1, &d->vocab);
+        linear("linear head", launch_linear, rows, d->hidden, 1, &d->vocab);
     }
 }
 
@@ -380,9 +384,6 @@ static void rest(int rows, struct kern_weight *norm, struct kern_weight *router)
     f.name = "router";
     f.launch = launch_router;
     f.w[0] = router;
-    clock_form(&f);
-    f.name = "swiglu";
-    f.launch = launch_swiglu;
     clock_form(&f);
 }
 

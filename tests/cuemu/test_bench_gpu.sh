@@ -18,7 +18,7 @@ STEPD_PLUGIN_DIR=$cuemu/plain "$build/tests/bench/bench_gpu" cuda-emulated small
     "$top/tests/data/config-step-3.7-flash.json" --measured \
     <"$tmp/lines" >"$tmp/table"
 for kernel in 'linear q k v gate' 'linear o' 'linear head' 'router' 'norm' \
-    'linear gate up, shared' 'linear down, shared' 'expert_up' 'expert_down'; do
+    'mlp_up, shared' 'linear down, shared' 'expert_up' 'expert_down'; do
     [ "$(grep -c "^| $kernel  *| " "$tmp/table")" -eq 4 ] ||
         { echo "$kernel: not four lines"; status=1; }
 done

@@ -12,8 +12,8 @@
 #include "daemon/model/state.h"
 
 /* Kernels and copies of one decode step of step-tiny, without drafts. */
-#define MOE_LAYER 15
-#define DENSE_LAYER 10
+#define MOE_LAYER 11
+#define DENSE_LAYER 8
 
 static const struct mk_backend *gpu(void)
 {
@@ -142,7 +142,7 @@ static void test_kernels_of_a_decode_step(void **state)
     while (!r.done) {
         c = step_cost(k, &one, 1);
     }
-    /* bad = 0, embed; settle and its finite; head: gather, norm, linear;
+    /* bad = 0, embed; settle; head: gather, norm, linear;
      * sample, accept */
     print_message("%d layers, %d MoE: %d launches\n", s->n_layers, n_moe,
                   (int)c.replayed);

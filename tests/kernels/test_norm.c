@@ -168,12 +168,54 @@ static void test_without_outputs_the_sum_is_made(void **state)
     kx_each_path(sum_only);
 }
 
+/* bad: as finite marks the sum, though its squares may overflow. */
+static void marks(const struct kt_backend *b)
+{
+    enum { N = 6, W = 70 };
+    static const int32_t want[N] = {0, 4, 4, 9, 0, 4}, before[N] = {[3] = 9};
+    float x[N * W], d[N * W];
+    int32_t got[N];
+
+    kt_fill_f32(x, N * W, 1);
+    kt_fill_f32(d, N * W, 2);
+    d[1 * W + 69] = NAN;
+    x[2 * W + 1] = INFINITY;
+    x[3 * W + 5] = -INFINITY; /* an earlier mark stays */
+    x[4 * W + 7] = 3e38f;     /* finite, unlike its square */
+    x[5 * W + 8] = d[5 * W + 8] = -3e38f;
+    for (int outs = 0; outs < 2; outs++) {
+        struct kt *t = kt_open(b);
+        struct kern_norm_args a = {
+            .width = W, .eps = 1e-5f, .out_stride = W, .mark = 4};
+
+        a.rows = kt_rows(t, N, N);
+        a.x = kt_put(t, x, sizeof(x));
+        a.delta = kt_put(t, d, sizeof(d));
+        a.bad = kt_put(t, before, sizeof(before));
+        a.w = kt_weight(t, KERN_F32, 0, 1, W, 21);
+        if (outs == 1) {
+            a.out = kt_put(t, NULL, N * W * 2);
+        }
+        kt_ok(t, kern_norm(t->k, &a));
+        kt_get(t, got, a.bad, sizeof(got));
+        assert_memory_equal(got, want, sizeof(want));
+        kt_close(t);
+    }
+}
+
+static void test_what_is_not_finite_is_marked(void **state)
+{
+    (void)state;
+    kx_each_path(marks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ragged_widths),
         cmocka_unit_test(test_a_row_does_not_see_its_neighbours),
         cmocka_unit_test(test_without_outputs_the_sum_is_made),
+        cmocka_unit_test(test_what_is_not_finite_is_marked),
     };
 
     return test_main(tests, NULL, NULL);

@@ -253,6 +253,72 @@ static void test_swiglu_row_does_not_see_its_neighbours(void **state)
     kx_each_path(promises);
 }
 
+/* ---- mlp_up ---- */
+
+/* What linear and swiglu make one after the other, bit for bit. */
+static void mlp_up(const struct kt_backend *b, enum kern_dtype dtype, int n,
+                   int width, int cols)
+{
+    struct kt *t = kt_open(b);
+    size_t all = (size_t)n * (size_t)width;
+    uint16_t *x = malloc((size_t)n * (size_t)cols * 2);
+    uint16_t *got = malloc(all * 2), *want = malloc(all * 2);
+    struct kern_mlp_up_args a = {.cols = cols, .limit = 0.75f};
+    struct kern_linear_args in = {.cols = cols, .x_stride = cols, .n_parts = 2};
+    struct kern_swiglu_args act = {.width = width, .limit = 0.75f};
+
+    assert_true(x != NULL && got != NULL && want != NULL);
+    kt_fill_bf16(x, (size_t)n * (size_t)cols, 3);
+    a.rows = in.rows = act.rows = kt_rows(t, n, n);
+    a.x = in.x = kt_put(t, x, (size_t)n * (size_t)cols * 2);
+    a.gate = in.part[0].w = kt_weight(t, dtype, 0, width, cols, 4);
+    a.up = in.part[1].w = kt_weight(t, dtype, 0, width, cols, 5);
+    a.gate_out = in.part[0].out = act.gate = kt_put(t, NULL, all * 4);
+    a.up_out = in.part[1].out = act.up = kt_put(t, NULL, all * 4);
+    in.part[0].out_stride = in.part[1].out_stride = width;
+    a.out = kt_put(t, NULL, all * 2);
+    act.out = kt_put(t, NULL, all * 2);
+    kern_stats_reset(t->k);
+    kt_ok(t, kern_mlp_up(t->k, &a));
+    kt_get(t, got, a.out, all * 2);
+    if (kt_is_gpu(b) && n <= 16 && dtype != KERN_F32) { /* read once */
+        assert_int_equal(
+            t->k->stats.weight_bytes,
+            2 * kern_weight_plane_bytes(&a.gate->desc, 0) +
+                (kern_weight_n_planes(dtype) > 1
+                     ? 2 * kern_weight_plane_bytes(&a.gate->desc, 1)
+                     : 0));
+    }
+    kt_ok(t, kern_linear(t->k, &in));
+    kt_ok(t, kern_swiglu(t->k, &act));
+    kt_get(t, want, act.out, all * 2);
+    assert_memory_equal(got, want, all * 2);
+    free(x);
+    free(got);
+    free(want);
+    kt_close(t);
+}
+
+static void mlp_ups(const struct kt_backend *b)
+{
+    static const int n[] = {1, 8, 9, 16, 17};
+
+    for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
+        mlp_up(b, KERN_BF16, n[i], 40, 1184);
+        mlp_up(b, KERN_MXFP4, n[i], 37, 288);
+    }
+    if (kt_is_gpu(b)) { /* the CPU has no use for these as a dense weight */
+        mlp_up(b, KERN_FP8_B128, 3, 130, 256);
+        mlp_up(b, KERN_F32, 3, 20, 100);
+    }
+}
+
+static void test_mlp_up_is_linear_and_swiglu(void **state)
+{
+    (void)state;
+    kx_each_path(mlp_ups);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_finite_marks_rows),
         cmocka_unit_test(test_swiglu_clamps_after_silu),
         cmocka_unit_test(test_swiglu_known_vector),
+        cmocka_unit_test(test_mlp_up_is_linear_and_swiglu),
         cmocka_unit_test(test_swiglu_row_does_not_see_its_neighbours),
     };
 
