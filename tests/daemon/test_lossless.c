@@ -13,18 +13,21 @@
 #include "kernels/sample.h"
 #include "tests/daemon/mk.h"
 
-/* Where every access is watched, fewer are enough: the answers are compared in
- * the other builds. */
+/* make check takes a fifth of the prompts, one of each conversation; with
+ * STEPD_TEST_WHOLE=1 all of them. Where every access is watched, fewer are
+ * enough: the answers are compared in the other builds. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
     __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { N_PROMPTS = 16, N_CASES = 8 };
+enum { N_PROMPTS = 16, N_SOME = 16, N_CASES = 8 };
 #else
-enum { N_PROMPTS = 200, N_CASES = 24 };
+enum { N_PROMPTS = 200, N_SOME = 40, N_CASES = 24 };
 #endif
-enum { AT_ONCE = 16, NEW = 8 };
+enum { AT_ONCE = 16, NEW = 8, N_ALL = 200 };
+
+static int n_prompts;
 
 /* One thread: small steps, and other tests run beside this one. */
 static struct mk *open_tiny(void)
@@ -42,12 +45,15 @@ static struct mk *open_tiny(void)
 static void start(struct mk *k, struct mk_req *r, int i, float temperature,
                   int depth)
 {
-    const struct mk_case *c = &mk_cases(NULL)[i % MK_N_CASES];
+    const struct mk_case *c;
     static const struct model_bias bias[] = {
         {'e', 0.75f}, {' ', -1.5f}, {300, 2}, {1000, -100}, {10, 0.5f}};
     struct model_sampling p = mk_greedy;
-    int n = 6 + i / MK_N_CASES * 4 + i % 11;
+    int n;
 
+    i = i * 23 % N_ALL; /* the first few are of all kinds */
+    c = &mk_cases(NULL)[i % MK_N_CASES];
+    n = 6 + i / MK_N_CASES * 4 + i % 11;
     p.temperature = temperature;
     p.seed = 1000u + (uint64_t)i;
     p.max_drafts = depth;
@@ -86,11 +92,11 @@ static void answer(struct mk *k, int first, int step, int at_once,
 {
     static struct mk_req r[AT_ONCE];
 
-    for (int i = first; i < N_PROMPTS;) {
+    for (int i = first; i < n_prompts;) {
         struct mk_req *all[AT_ONCE];
         int n = 0, at[AT_ONCE];
 
-        for (; n < at_once && i < N_PROMPTS; i += step) {
+        for (; n < at_once && i < n_prompts; i += step) {
             start(k, &r[n], i, temperature, depth);
             at[n] = i;
             all[n] = &r[n];
@@ -122,13 +128,14 @@ static void test_fr_47_200_prompts_at_every_depth(void **state)
     struct mk *k = open_tiny();
 
     (void)state;
+    n_prompts = getenv("STEPD_TEST_WHOLE") != NULL ? N_PROMPTS : N_SOME;
     for (int t = 0; t < 3; t++) {
         int accepted = 0, drawn = 0;
 
         answer(k, 0, 1, AT_ONCE, temperature[t], 0, plain);
         for (int depth = 1; depth <= 3; depth++) {
             answer(k, 0, 1, AT_ONCE, temperature[t], depth, got);
-            for (int i = 0; i < N_PROMPTS; i++) {
+            for (int i = 0; i < n_prompts; i++) {
                 assert_same("batched", temperature[t], depth, i, &got[i],
                             &plain[i]);
                 accepted += got[i].n_accepted;
@@ -140,12 +147,12 @@ static void test_fr_47_200_prompts_at_every_depth(void **state)
             int first = (depth + t) % 4;
 
             answer(k, first, 4, 1, temperature[t], depth, got);
-            for (int i = first; i < N_PROMPTS; i += 4) {
+            for (int i = first; i < n_prompts; i += 4) {
                 assert_same("alone", temperature[t], depth, i, &got[i],
                             &plain[i]);
             }
         }
-        assert_true(drawn > 3 * N_PROMPTS * NEW / 2);
+        assert_true(drawn > 3 * n_prompts * NEW / 2);
         assert_true(accepted > drawn / 8);
     }
     mk_close(k);
