@@ -28,6 +28,7 @@ from client import Client, Closed, FINAL, HEADER, pack
 # keeps between requests, not what a leak of any request would come to.
 MEMORY_SLACK = 24 << 20
 HAPPENS = ("whole", "cancelled", "timeout", "busy")
+KEPT = ("append", "fork", "save", "restore")
 MORE = 20  # loads in addition, each as long as the warm-up
 WARM_UP = 0.25  # of the time
 
@@ -71,6 +72,11 @@ def make_requests(rng, n):
     return requests
 
 
+# A conversation, turn by turn.
+TALK = ({"messages": [{"role": "user", "content": "What is 7 plus 5?"}]},
+        {"messages": [{"role": "user", "content": "And 3 plus 4?"}]})
+HOW = {"seed": 3, "temperature": 0, "max_tokens": 40, "want_ids": True,
+       "logprobs": 1}
 Answer = collections.namedtuple("Answer", "ids logprobs text finish")
 
 
@@ -88,6 +94,17 @@ def answer_of(events):
                   text, last["finish_reason"])
 
 
+def talk_alone(watch):
+    said, answers = [], []
+    for turn in TALK:
+        said += turn["messages"]
+        a = answer_of(list(watch.request("generate", messages=said, **HOW)))
+        answers.append(a)
+        said.append({"role": "assistant", "content": a.text["content"],
+                     "reasoning_content": a.text["reasoning"]})
+    return answers
+
+
 # ---- the load --------------------------------------------------------------
 
 
@@ -103,6 +120,7 @@ class Load:
         self.failures = []
         self.stop_at = 0
         self.sessions = False
+        self.talk = []  # the answers of TALK, each to the whole conversation
 
     def count(self, what, n=1):
         with self.lock:
@@ -289,6 +307,21 @@ class User:
         assert e["event"] == "done" or e["code"] in (
             "not_found", "busy", "no_memory", "too_long", "bad_request"), e
 
+    def talk(self):
+        """A session of two turns that only we write: the second, appended, is
+        the answer to the whole conversation."""
+        if not self.load.sessions:
+            return self.ask()
+        for turn, more in enumerate(TALK):
+            e = list(self.client().request(
+                "generate", session=self.name + "-t", append=turn > 0,
+                **HOW, **more))
+            got = answer_of(e)
+            if got == "busy":
+                return self.load.count("busy")
+            assert got == self.load.talk[turn], (turn, e[-1])
+        self.load.count("append: done")
+
     def look(self):
         c = self.client()
         assert c.last("ping")["state"] == "ready"
@@ -300,7 +333,8 @@ class User:
         assert e["code"] == "bad_request", e
 
     ACTS = {"ask": 40, "ask_several": 10, "cancel": 12, "leave": 10,
-            "read_slowly": 6, "hurry": 6, "babble": 5, "look": 6, "keep": 18}
+            "read_slowly": 6, "hurry": 6, "babble": 5, "look": 6, "keep": 16,
+            "talk": 4}
 
 
 def run_load(load, n_clients, seconds, seed):
@@ -316,9 +350,8 @@ def run_load(load, n_clients, seconds, seed):
 
 def met(load, watch):
     """Whether all has happened that a soak is about."""
-    kept = not load.sessions or any(n > 0 and what.endswith(": done")
-                                    for what, n in load.counts.items())
-    return kept and all(load.counts[what] > 0 for what in HAPPENS) and \
+    kept = all(load.counts[op + ": done"] > 0 for op in KEPT)
+    return (kept or not load.sessions) and all(load.counts[what] > 0 for what in HAPPENS) and \
         watch.last("status")["steps"]["preempted"] > 0
 
 
@@ -379,6 +412,7 @@ def main():
     assert all(isinstance(a, Answer) for a in alone), alone
     load = Load(path, requests, alone)
     load.sessions = "op.session_fork" in watch.hello["features"]
+    load.talk = talk_alone(watch)
 
     run_load(load, n_clients, seconds * WARM_UP, seed)
     before, _ = left(watch, pid)
@@ -403,9 +437,6 @@ def main():
           f"prompt tokens {status['tokens']['prompt']}, of them cached "
           f"{status['tokens']['cached']}, drawn "
           f"{status['tokens']['completion']}")
-    if load.sessions:
-        assert sum(n for what, n in load.counts.items()
-                   if what.endswith(": done")) > 0, "no session was kept"
     print(f"  after warm-up {before}")
     print(f"  at the end    {after}", flush=True)
     assert after["pages"] == before["pages"], "pages"
@@ -416,6 +447,8 @@ def main():
     for what in HAPPENS:
         assert load.counts[what] > 0, what
     assert status["steps"]["preempted"] > 0, "nothing was pre-empted"
+    for op in KEPT if load.sessions else ():
+        assert load.counts[op + ": done"] > 0, op
 
 
 if __name__ == "__main__":

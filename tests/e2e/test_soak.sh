@@ -19,7 +19,7 @@ start_stepd --set max_model_len=1024 --set kv_memory="${SOAK_KV:-14M}" \
     --set max_in_flight_per_uid=66 \
     --set max_output_hard=64K --set step_target_ms=20
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e "$PYTHON3" \
-    "$srcdir/tests/e2e/soak.py" "$sock" "$stepd_pid" "${SOAK_SECONDS:-15}" \
+    "$srcdir/tests/e2e/soak.py" "$sock" "$stepd_pid" "${SOAK_SECONDS:-5}" \
     "${SOAK_CLIENTS:-64}" ${SOAK_SEED:+"$SOAK_SEED"}
 if grep ' error: ' "$tmp/stepd.log"; then
     fail "the daemon complained"
