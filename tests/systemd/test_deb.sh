@@ -46,7 +46,7 @@ systemctl -q is-active stepd.socket || fail "stepd.socket does not listen"
 expect_prop ActiveState inactive
 [ "$(stat -c '%a %U %G' "$SOCK")" = "660 stepd stepd" ] || fail "the socket"
 expect_status 69 ctl chat Hi 2>"$tmp/err"
-grep -q 'unavailable: no model' "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q 'unavailable: .*no model' "$tmp/err" || fail "$(cat "$tmp/err")"
 [ -z "$(find /etc/systemd/user -name 'stepd*')" ] ||
     fail "every user would have a daemon of his own"
 for page in stepd.8 stepctl.1 stepd.conf.5 stepd-protocol.7 libstepclient.3; do
@@ -87,6 +87,12 @@ if command -v gcc >/dev/null; then
     "$tmp/x" || fail "a program against libstepclient-dev"
 fi
 
+# ---- an instance and the metrics' socket, enabled as README has it
+echo "model = $MODEL" >/etc/stepd/second.conf
+systemctl enable --now stepd@second.socket stepd-metrics.socket 2>/dev/null
+as ann stepctl -s second ping --wait "$WAIT_SECONDS" >/dev/null
+second=$(prop MainPID stepd@second.service)
+
 # ---- upgraded while it serves: same socket, another process, and the pinned
 # session goes on where it was: its tokens are not computed again
 inode=$(stat -c %i "$SOCK")
@@ -109,6 +115,9 @@ apt_get install "${newer[@]}"
 [ "$(stat -c %i "$SOCK")" = "$inode" ] || fail "the socket was made anew"
 until_true is_prop ActiveState active
 [ "$(main_pid)" != "$pid" ] || fail "the old daemon runs on"
+as ann stepctl -s second ping --wait "$WAIT_SECONDS" >/dev/null
+[ "$(prop MainPID stepd@second.service)" != "$second" ] ||
+    fail "the old instance runs on"
 grep -q "^model = $MODEL" "$CONF" || fail "the configuration was lost"
 as ann stepctl ping --wait "$WAIT_SECONDS" >/dev/null
 as ann stepctl chat --session talk --append --temperature 0 --json \
@@ -124,6 +133,7 @@ echo "cached tokens of the pinned session after the upgrade: $cached"
 # ---- removed: nothing runs or listens, configuration and sessions stay
 apt_get remove "${names[@]}"
 [ ! -e "$SOCK" ] || fail "the socket is left"
+[ ! -e /run/stepd/second.sock ] || fail "the instance's socket is left"
 [ "$(systemctl list-unit-files 'stepd*' --no-legend | wc -l)" -eq 0 ] ||
     fail "units are left: $(systemctl list-unit-files 'stepd*' --no-legend)"
 ! pgrep -x stepd >/dev/null || fail "it still runs"
@@ -131,7 +141,9 @@ grep -q "^model = $MODEL" "$CONF" || fail "the configuration was removed"
 [ -n "$(find /var/lib/stepd -type f)" ] || fail "sessions were removed"
 
 # ---- purged: no trace
-apt_get purge "${names[@]}"
+mapfile -t rest < <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' \
+    "${names[@]}" 2>/dev/null | sed -n 's/ config-files$//p')
+apt_get purge "${rest[@]}"
 left=$(find /etc /usr /lib /var /run -xdev \( -path '/var/lib/apt' \
     -o -path /var/log -o -path '/var/cache' -o -path "$builddir" \
     -o -path "$srcdir" -o -path /run/log \) -prune -o \( -name 'stepd*' \
