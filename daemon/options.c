@@ -171,6 +171,7 @@ struct model_conf options_model(const struct conf *c)
         .kv_bytes = c->kv_memory,
         .checkpoint_bytes = c->checkpoint_memory,
         .memory_utilization = c->memory_utilization,
+        .no_graphs = !c->cuda_graphs,
     };
 
     return m;

@@ -99,6 +99,8 @@ static const struct conf_key table[] = {
         "Whether users take up each other's prefixes", false),
     NUMBER(memory_utilization, CONF_REAL, "0", 0, 0.99, "",
         "The share of memory that a plan may fill", false),
+    BOOL(cuda_graphs, "yes",
+        "Whether a step on a GPU is replayed as a graph", false),
     CHOICE(drafts, "auto", depths, CONF_DRAFTS_REQUIRE,
         "The greatest depth of speculative drafting", false),
     NUMBER(max_seqs, CONF_INT, "64", 1, 4096, "sequences",

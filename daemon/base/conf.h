@@ -44,6 +44,7 @@ struct conf {
     uint64_t checkpoint_memory; /* 0 = what the plan leaves */
     bool prefix_cache, share_prefix_cache;
     double memory_utilization;
+    bool cuda_graphs;
     int drafts; /* 0..3 or enum conf_drafts */
     /* steps */
     int max_seqs;

@@ -49,6 +49,7 @@ int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
                                .isa = c->isa,
                                .exact = true,
                                .memory_utilization = c->memory_utilization,
+                               .no_graphs = c->no_graphs,
                                .why = why,
                                .why_n = sizeof(why)};
     int r = ops != NULL ? kern_open(ops, &a, ret)

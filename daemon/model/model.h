@@ -58,7 +58,9 @@ struct model_conf {
     uint64_t kv_bytes;     /* budget of both page groups; 0 = planned */
     uint64_t checkpoint_bytes; /* of it for sliding pages beyond those that
                                 * running sequences need; 0 = what is left */
-    double memory_utilization; /* share of what is free, 0..1 */
+    double memory_utilization; /* share of what is free, 0..1; 0: as the
+                                * backend does best */
+    bool no_graphs;            /* cuda: each step launched kernel by kernel */
     /* Called between bytes loaded; negative return stops with that error. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     /* Called between layers of a step, on the calling thread: the place where

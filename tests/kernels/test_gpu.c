@@ -208,6 +208,72 @@ static void test_a_step_is_replayed_and_surprises_are_not(void **state)
     each(graphs);
 }
 
+/* cuda_graphs = no: the same step, never recorded. */
+static void no_graphs(const struct kt_backend *b)
+{
+    struct kern_open_args a = {.exact = true, .no_graphs = true};
+    struct kern_ptr p = {NULL, 0};
+    struct kern *k;
+    unsigned char got[64];
+
+    assert_int_equal(kern_open_named(b->name, &a, &k), 0);
+    assert_int_equal(kern_buf_new(k, sizeof(got), &p.buf), 0);
+    for (int i = 1; i <= 4; i++) {
+        assert_int_equal(kern_begin(k, 77), 0);
+        assert_int_equal(kern_fill(k, p, i, sizeof(got)), 0);
+        assert_int_equal(kern_fetch(k, got, p, sizeof(got)), 0);
+        assert_int_equal(kern_end(k), 0);
+        assert_int_equal(got[63], i);
+        assert_int_equal(k->stats.launches, i);
+        assert_int_equal(k->stats.graph_launches, 0);
+        assert_int_equal(k->stats.waits, i);
+    }
+    kern_buf_free(k, p.buf);
+    kern_close(k);
+}
+
+static void test_without_graphs_every_launch_is_eager(void **state)
+{
+    (void)state;
+    each(no_graphs);
+}
+
+/* What is fetched is what was there at that point of the step, however much of
+ * it there is; small uploads of a step share a piece of the ring. */
+static void fetches(const struct kt_backend *b)
+{
+    enum { N = 20, LONG = 700000 };
+    struct kt *t = kt_open(b);
+    struct kern_ptr p = kt_put(t, NULL, LONG);
+    unsigned char *got = malloc((size_t)N * LONG), mine[64];
+
+    assert_non_null(got);
+    kt_ok(t, kern_begin(t->k, 0));
+    for (int i = 0; i < N; i++) { /* more than there is room for */
+        kt_ok(t, kern_fill(t->k, p, i, LONG));
+        memset(mine, 100 + i, sizeof(mine));
+        kt_ok(t, kern_upload(t->k, p, mine, sizeof(mine)));
+        kt_ok(t, kern_fetch(t->k, got + (size_t)i * LONG, p,
+                            i % 3 == 0 ? LONG : 65));
+    }
+    kt_ok(t, kern_end(t->k));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(got[(size_t)i * LONG + 63], 100 + i);
+        assert_int_equal(got[(size_t)i * LONG + 64], i);
+        if (i % 3 == 0) {
+            assert_int_equal(got[(size_t)i * LONG + LONG - 1], i);
+        }
+    }
+    free(got);
+    kt_close(t);
+}
+
+static void test_end_delivers_what_was_fetched(void **state)
+{
+    (void)state;
+    each(fetches);
+}
+
 /* ---- memory ---- */
 
 static void budget(const struct kt_backend *b)
@@ -231,6 +297,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits_add_as_one_block_does),
         cmocka_unit_test(test_a_step_is_replayed_and_surprises_are_not),
+        cmocka_unit_test(test_without_graphs_every_launch_is_eager),
+        cmocka_unit_test(test_end_delivers_what_was_fetched),
         cmocka_unit_test(test_more_than_the_budget_is_refused),
     };
 
