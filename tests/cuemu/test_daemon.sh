@@ -13,7 +13,7 @@
 backend=${STEPD_TEST_BACKEND-cuda-emulated}
 case $backend in
 cuda) export STEPD_PLUGIN_DIR=$builddir/kernels/cuda ;;
-*) export STEPD_PLUGIN_DIR=$builddir/tests/cuemu/plain STEPD_CUEMU=mem=256 ;;
+*) export STEPD_PLUGIN_DIR=$builddir/tests/cuemu/plain STEPD_CUEMU=mem=512 ;;
 esac
 [ -e "$STEPD_PLUGIN_DIR/stepd-$backend.so" ] ||
     skip "no plugin stepd-$backend.so in this build"
