@@ -46,6 +46,9 @@ tests_cuemu_bad_stepd_none_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_NONE
 tests_cuemu_bad_stepd_none_so_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_cuemu_bad_stepd_none_so_LDFLAGS = $(CUEMU_LINK)
 
+CLEANFILES += $(CUEMU_PLUGIN_TEST) tests/kernels/*.gpu.log \
+	tests/daemon/*.gpu.log
+
 TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh
 TEST_CUEMU = tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
