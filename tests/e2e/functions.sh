@@ -25,7 +25,8 @@ STEPCTL=$builddir/client/stepctl
 MODEL=$srcdir/tests/data/step-tiny
 PYTHON3=${PYTHON3:-python3}
 export srcdir builddir PYTHON3
-given_sock=${STEPD_SOCKET-}
+# The socket alone is what README has a user export.
+given_sock=${STEPD_PID:+${STEPD_SOCKET-}}
 given_pid=${STEPD_PID-}
 unset STEPD_SOCKET STEPD_PID XDG_RUNTIME_DIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 

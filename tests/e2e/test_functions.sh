@@ -49,7 +49,7 @@ expect()
     local got=0
 
     printf '. %q\n%s\n' "$here/functions.sh" "$3" >"$dir/test.sh"
-    builddir=$dir TMPDIR=$dir bash "$dir/test.sh" >"$dir/out" 2>&1 || got=$?
+    builddir=$dir TMPDIR=$dir timeout 60 bash "$dir/test.sh" >"$dir/out" 2>&1 || got=$?
     if [ "$got" -ne "$1" ] || ! grep -qF -- "$2" "$dir/out"; then
         echo "status $got instead of $1, or no '$2', from: $3"
         cat "$dir/out"
@@ -77,5 +77,9 @@ expect 1 'no line in' "WAIT_SECONDS=1; start_stepd
 expect 77 'SKIP: test.sh: no such thing' 'skip no such thing'
 expect 77 'this needs to work: false' 'requires false'
 expect 1 'exit status 0 instead of 3' 'expect_status 3 true'
+# A user's own daemon, as README has it, is no business of a test.
+export STEPD_SOCKET=$dir/somebodys.sock
+expect 0 'all well' 'start_stepd; stop_stepd; echo all well'
+unset STEPD_SOCKET
 expect 5 'b c' "cleanup_fn echo a; cleanup_fn printf '%s %s\n' b c; exit 5"
 exit "$status"
