@@ -143,7 +143,7 @@ static void set_cause(struct step_client *c, int code, const char *what,
 {
     if (c->gone == 0) {
         c->gone = code;
-        snprintf(c->why, sizeof(c->why), "%.100s%s%.150s", what,
+        snprintf(c->why, sizeof(c->why), "%.350s%s%.150s", what,
                  more[0] != '\0' ? ": " : "", more);
     }
 }
@@ -184,11 +184,13 @@ static void message_of(const struct step_event *e, char *buf, size_t size)
 /* Before hello there is only its answer, under its id or under 0. */
 static void take_hello(struct step_client *c, struct step_event *e)
 {
-    char why[200];
+    char why[351];
 
     if (e->type == STEP_EVENT_ERROR) {
+        /* The daemon's own words, where it has some, say it better. */
         message_of(e, why, sizeof(why));
-        client_give_up(c, e->code, step_strerror(e->code), why);
+        client_give_up(c, e->code,
+                       why[0] != '\0' ? why : step_strerror(e->code), "");
         client_event_free(e);
         return;
     }

@@ -80,7 +80,7 @@ struct step_client {
     bool eof;             /* nothing more to read; in may hold whole frames */
     bool calling;         /* inside step_client_call: the queue has no limit */
     int gone;             /* code and words for what is pending at the end */
-    char why[256];
+    char why[512];
     struct pending *pending;
     struct step_event *first, **last; /* queued, not yet taken */
     size_t n_events, event_bytes;

@@ -37,6 +37,8 @@ systemctl start stepd.socket
 # several at once, too.
 conf max_queue=none
 told "$CONF:2: max_queue = none"
+grep -q "^stepctl: unavailable: $CONF:2: max_queue" "$tmp/err" ||
+    fail "README has it without more words: $(cat "$tmp/err")"
 for i in 1 2 3 4 5 6; do
     ctl complete --max-tokens 1 x 2>"$tmp/err.$i" &
 done

@@ -46,7 +46,8 @@ expect_status 77 stepctl_as bob reload
 stepctl_as ada reload >/dev/null
 usermod -aG stepd out
 expect_status 77 stepctl_as out status 2>"$tmp/err"
-grep -q 'denied' "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q '^stepctl: denied: this user may not use this daemon' "$tmp/err" ||
+    fail "$(cat "$tmp/err")"
 REFUSED=93b1d6e8f04c4c2b8e5a7d9012f4c6ab
 until_true has_logged MESSAGE_ID=$REFUSED "UID=$(id -u out)"
 
