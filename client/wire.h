@@ -358,6 +358,13 @@
  * `corrupt`, message says what is wrong, and it is left as it is until
  * session_drop. append on a name that is not there is `not_found`.
  *
+ * Messages and tools are kept in memory, also what no prompt shows any more: a
+ * turn or fork by which a user would have more than max_session_text_per_owner
+ * of them is `busy`, one whose conversation alone has more `too_long`. Where
+ * the daemon keeps nothing computed (prefix_cache = no) session_restore is
+ * `unsupported`, and append computes the conversation again. A save whose
+ * session is dropped meanwhile is `not_found`.
+ *
  * 7. DESCRIBE
  *
  *   done {protocol: 1,
