@@ -53,7 +53,7 @@ TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh
 TEST_CUEMU = tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
-	tests/cuemu/test_daemon.sh
+	tests/cuemu/test_daemon.sh tests/cuemu/test_traffic.sh
 
 # The plugin as nvcc made it: no device is needed, nor the rest of the tree.
 check-cuda: $(CUEMU_PLUGIN_TEST) $(plugin_PROGRAMS)
@@ -129,7 +129,7 @@ dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
 	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh \
-	tests/cuemu/test_bench_gpu.sh
+	tests/cuemu/test_bench_gpu.sh tests/cuemu/test_traffic.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
 	tests/cuemu/check_probe.py tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

@@ -66,6 +66,9 @@ void rt_close(struct rt *rt)
                (unsigned long long)cuemu_stat.mma,
                (unsigned long long)cuemu_stat.cp_async,
                (unsigned long long)cuemu_stat.errors);
+        if (cuemu_race) {
+            cuemu_report_access();
+        }
     }
     if (cuemu_stat.errors != 0) {
         fprintf(stderr, "cuemu: %llu reports\n",

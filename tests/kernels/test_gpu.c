@@ -78,6 +78,7 @@ static void attend(struct kt *t, int n, int window, int first, uint16_t *out)
     a.out = kt_put(t, NULL, n_q * D * 2);
     kt_ok(t, kern_attn(t->k, &a));
     /* again: counters between blocks must be as they were */
+    kt_ok(t, kern_fill(t->k, a.out, 0xff, n_q * D * 2));
     kt_ok(t, kern_attn(t->k, &a));
     kt_get(t, out, a.out, n_q * D * 2);
     free(pages);
