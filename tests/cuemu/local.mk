@@ -121,7 +121,7 @@ check-cuemu: all $(check_PROGRAMS) $(check_DATA) \
 		tests/cuemu/asan/stepd-cuda-emulated.so \
 		tests/cuemu/race/stepd-cuda-emulated.so
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TEST_CUEMU_ALL=1 \
-	    TESTS='$(TEST_CUEMU)'
+	    TEST_GUARD='timeout -k 10 7200' TESTS='$(TEST_CUEMU)'
 endif
 .PHONY: check-cuemu
 

@@ -301,11 +301,92 @@ static void test_committed_slots_equal_a_teacher_forced_run(void **state)
     }
 }
 
+/* ---- more spans than a block of a GPU has threads ---- */
+
+enum { MANY = 300, MANY_ROWS = MANY * 4 };
+
+/* What module 1 lists: number, ids, slots, sequences, below, last, positions.
+ */
+struct listed {
+    int32_t n, ids[MANY_ROWS], slot[MANY_ROWS], seq[MANY_ROWS];
+    int32_t below[MANY_ROWS], last[MANY], last_pos[MANY];
+};
+
+static void list_many(const struct kt_backend *b, struct listed *ret)
+{
+    static struct kern_mtp_span span[MANY];
+    static int32_t n_accept[MANY], next[MANY], ids[2 * MANY];
+    struct kt *t = kt_open(b);
+    struct kern_mtp_rows_args a = {.k = 1,
+                                   .n_spans = MANY,
+                                   .max_rows = MANY_ROWS,
+                                   .n_step_rows = 2 * MANY,
+                                   .below_base = MANY * KERN_CARRY};
+    const size_t spans = MANY * 4, rows = MANY_ROWS * 4;
+
+    for (int i = 0; i < MANY; i++) {
+        span[i] = (struct kern_mtp_span){.row0 = i % 7 == 3 ? -1 : 2 * i,
+                                         .pos = 40 + i,
+                                         .n_sure = 1,
+                                         .seq = i,
+                                         .depth = i % 3,
+                                         .carry = i * KERN_CARRY};
+        span[i].low[0] = 1;
+        span[i].end[0] = 40 + i + i % 2;
+        n_accept[i] = i / 2 % 2;
+        next[i] = 1000 + i;
+        ids[2 * i] = 2 * i;
+        ids[2 * i + 1] = 2 * i + 1;
+    }
+    a.span = kt_put(t, span, sizeof(span));
+    a.n_accept = kt_put(t, n_accept, spans);
+    a.next = kt_put(t, next, spans);
+    a.step_ids = kt_put(t, ids, sizeof(ids));
+    a.drafts = kt_put(t, NULL,
+                      KERN_MAX_DRAFTS * MANY * sizeof(struct kern_sample_out));
+    a.first = kt_put(t, NULL, LEVELS * spans);
+    a.row0 = kt_put(t, NULL, LEVELS * spans);
+    a.n = kt_put(t, NULL, 4);
+    a.ids = kt_put(t, NULL, rows);
+    a.slot = kt_put(t, NULL, rows);
+    a.seq = kt_put(t, NULL, rows);
+    a.below = kt_put(t, NULL, rows);
+    a.last = kt_put(t, NULL, spans);
+    a.last_pos = kt_put(t, NULL, spans);
+    a.keep_src = kt_put(t, NULL, KERN_CARRY * spans);
+    a.keep_dst = kt_put(t, NULL, KERN_CARRY * spans);
+    kt_ok(t, kern_mtp_rows(t->k, &a));
+    memset(ret, 0, sizeof(*ret));
+    kt_get(t, &ret->n, a.n, 4);
+    assert_in_range(ret->n, 1, MANY_ROWS);
+    kt_get(t, ret->ids, a.ids, (size_t)ret->n * 4);
+    kt_get(t, ret->slot, a.slot, (size_t)ret->n * 4);
+    kt_get(t, ret->seq, a.seq, (size_t)ret->n * 4);
+    kt_get(t, ret->below, a.below, (size_t)ret->n * 4);
+    kt_get(t, ret->last, a.last, spans);
+    kt_get(t, ret->last_pos, a.last_pos, spans);
+    kt_close(t);
+}
+
+static void test_many_spans_are_listed_one_behind_the_other(void **state)
+{
+    static struct listed want, got;
+
+    (void)state;
+    list_many(&kt_ref, &want);
+    assert_true(want.n > MANY);
+    for (int i = 0; i < kt_n_backends(); i++) {
+        list_many(kt_backend(i), &got);
+        assert_memory_equal(&got, &want, sizeof(want));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accept_takes_the_longest_equal_prefix),
         cmocka_unit_test(test_committed_slots_equal_a_teacher_forced_run),
+        cmocka_unit_test(test_many_spans_are_listed_one_behind_the_other),
     };
 
     return test_main(tests, NULL, NULL);
