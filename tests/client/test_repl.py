@@ -530,7 +530,9 @@ def test_no_daemon(_, folder):
 
 def main():
     names = sys.argv[1:]
-    with tempfile.TemporaryDirectory(prefix="stepd-repl.") as folder:
+    # A socket's path holds 107 bytes.
+    short = "/tmp" if len(tempfile.gettempdir()) > 60 else None
+    with tempfile.TemporaryDirectory(prefix="stepd-repl.", dir=short) as folder:
         # libedit keeps its copies of the names given to EL_ADDFN for ever.
         known = os.path.join(folder, "leaks")
         with open(known, "w", encoding="utf-8") as f:

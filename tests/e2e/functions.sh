@@ -109,7 +109,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # Short, for a socket's path holds 107 bytes.
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/stepd-test.XXXXXX")
+tmp=${TMPDIR:-/tmp}
+[ "${#tmp}" -le 60 ] || tmp=/tmp
+tmp=$(mktemp -d "$tmp/stepd-test.XXXXXX")
 cleanup_fn rm -rf "$tmp"
 
 # ---- the daemon --------------------------------------------------------------

@@ -28,7 +28,7 @@ echo 'now listening' >&2
 status=0
 case "\$*" in *--bad*) status=3 ;; esac
 case "\$*" in *--leave*) sock= ;; esac
-trap 'rm -f \$sock; exit \$status' TERM
+trap '[ -z "\$sock" ] || rm -f "\$sock"; exit \$status' TERM
 echo ready >'$dir/ready'
 exec {never}<> <(:)
 # A signal just before the read is heard at its end.
