@@ -108,3 +108,11 @@ CLEANFILES += tests/bench/bench_session$(EXEEXT)
 bench-session: tests/bench/bench_session$(EXEEXT)
 	tests/bench/bench_session$(EXEEXT) $(ARGS)
 .PHONY: bench-session
+
+# The whole service over model B of bench-model, with the bundled tokenizer.
+bench-daemon: all tests/bench/bench_daemon$(EXEEXT)
+	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
+	ln -s "$${STEPD_BENCH_DIR:-/tmp/bench-model}"/B/* \
+	    '$(abs_top_srcdir)'/tests/data/step-tiny/tokenizer*.json "$$d" && \
+	tests/bench/bench_daemon$(EXEEXT) daemon/stepd$(EXEEXT) "$$d"
+.PHONY: bench-daemon

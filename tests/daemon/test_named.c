@@ -11,7 +11,7 @@
 
 static void test_caps_of_owners_and_of_all(void **state)
 {
-    struct named_table t = {.limits = {3, 2}};
+    struct named_table t = {.limits = {3, 2, UINT64_MAX}};
     struct named *a;
 
     (void)state;
@@ -38,7 +38,7 @@ static void test_caps_of_owners_and_of_all(void **state)
 /* In order of arrival, whoever leaves meanwhile. */
 static void test_writers_wait_in_order(void **state)
 {
-    struct named_table t = {.limits = {2, 2}};
+    struct named_table t = {.limits = {2, 2, UINT64_MAX}};
     struct named *n = named_make(&t, 1, "", "a");
     struct job job[5] = {{0}};
 
@@ -72,7 +72,7 @@ static void test_writers_wait_in_order(void **state)
 static void test_bytes_that_are_no_text_stay_readable(void **state)
 {
     static const char said_bytes[] = "a\xff\xe2\x82z \xc3\xa9 \xf0\x9f";
-    struct named_table t = {.limits = {2, 2}};
+    struct named_table t = {.limits = {2, 2, UINT64_MAX}};
     struct named *n = named_make(&t, 1, "", "a");
     struct job *j = job_create(JOB_GENERATE), *next;
     struct event *e = event_create(EVENT_DELTA, j);
