@@ -13,7 +13,9 @@
  * the difference, a token, is what socket, protocol and library cost. Several
  * rounds, medians. Asserts nothing.
  *
- *     bench_daemon [STEPD [MODEL]]
+ *     bench_daemon [STEPD [MODEL [WORDS [ROUNDS]]]]
+ *
+ * WORDS: of a prompt, each some eight tokens of the bundled tokenizer.
  */
 
 #include <errno.h>
@@ -29,10 +31,12 @@
 #include "client/client.h"
 #include "tests/paths.h"
 
-#define ROUNDS 5
+#define MAX_ROUNDS 20
 #define MAX_STREAMS 32
-#define PROMPT_WORDS 220
+#define MAX_WORDS 1000
 #define ANSWER 96
+
+static int n_words = 220, n_rounds = 5;
 
 /* What one round of so many streams came to. */
 struct figures {
@@ -141,12 +145,12 @@ static double memory_mib(pid_t pid, const char *field)
 static void submit(struct step_client *c, struct stream *s, int seed)
 {
     static int serial; /* in front: no two prompts share a page */
-    char prompt[PROMPT_WORDS * 12 + 16];
+    char prompt[MAX_WORDS * 12 + 16];
     struct step_request *r;
     size_t n = (size_t)snprintf(prompt, sizeof(prompt), "%d: ", serial++);
     int err;
 
-    for (int i = 0; i < PROMPT_WORDS; i++) {
+    for (int i = 0; i < n_words; i++) {
         n += (size_t)snprintf(prompt + n, sizeof(prompt) - n, "%d apples, ",
                               (i * 7 + seed * 13) % 97);
     }
@@ -157,6 +161,7 @@ static void submit(struct step_client *c, struct stream *s, int seed)
     step_request_set_int(r, "seed", seed);
     step_request_set_int(r, "drafts", 0);
     step_request_set_bool(r, "want_ids", true);
+    step_request_set_bool(r, "ignore_eos", true);
     err = step_client_submit(c, r, s, NULL);
     step_request_destroy(r);
     if (err < 0) {
@@ -273,9 +278,9 @@ static struct figures run(struct step_client *c, int n, int round)
 /* Medians over the rounds, each figure by itself. */
 static void print_line(struct step_client *c, int n)
 {
-    double v[5][ROUNDS];
+    double v[5][MAX_ROUNDS];
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < n_rounds; round++) {
         struct figures f = run(c, n, round);
 
         v[0][round] = f.prefill;
@@ -284,9 +289,11 @@ static void print_line(struct step_client *c, int n)
         v[3][round] = f.p95_ms;
         v[4][round] = f.added_us;
     }
-    printf("%8d %14.0f %14.0f %14.0f %14.2f %14.1f\n", n, median(v[0], ROUNDS),
-           median(v[1], ROUNDS), median(v[2], ROUNDS), median(v[3], ROUNDS),
-           median(v[4], ROUNDS));
+    printf("%8d %14.0f %14.0f %14.0f %14.2f %14.1f\n", n,
+           median(v[0], n_rounds), median(v[1], n_rounds),
+           median(v[2], n_rounds), median(v[3], n_rounds),
+           median(v[4], n_rounds));
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -301,6 +308,14 @@ int main(int argc, char **argv)
     pid_t pid;
     int status;
 
+    n_words = argc > 3 ? atoi(argv[3]) : n_words;
+    n_rounds = argc > 4 ? atoi(argv[4]) : n_rounds;
+    if (n_words < 1 || n_words > MAX_WORDS || n_rounds < 1 ||
+        n_rounds > MAX_ROUNDS) {
+        fprintf(stderr, "bench_daemon: 1 to %d words, 1 to %d rounds\n",
+                MAX_WORDS, MAX_ROUNDS);
+        return 2;
+    }
     if (mkdtemp(dir) == NULL) {
         perror("bench_daemon: mkdtemp");
         return 1;

@@ -114,5 +114,5 @@ bench-daemon: all tests/bench/bench_daemon$(EXEEXT)
 	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
 	ln -s "$${STEPD_BENCH_DIR:-/tmp/bench-model}"/B/* \
 	    '$(abs_top_srcdir)'/tests/data/step-tiny/tokenizer*.json "$$d" && \
-	tests/bench/bench_daemon$(EXEEXT) daemon/stepd$(EXEEXT) "$$d"
+	tests/bench/bench_daemon$(EXEEXT) daemon/stepd$(EXEEXT) "$$d" 16 3
 .PHONY: bench-daemon
