@@ -84,7 +84,7 @@ check_PROGRAMS += tests/daemon/test_safetensors
 tests_daemon_test_safetensors_LDADD = $(MODEL_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_checkpoint
 tests_daemon_test_checkpoint_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) $(TEST_LIBS)
-noinst_HEADERS += tests/daemon/opened.h
+noinst_HEADERS += tests/daemon/opened.h tests/daemon/failing.h
 check_PROGRAMS += tests/daemon/test_checkpoint_memory
 tests_daemon_test_checkpoint_memory_LDADD = $(CKPT_LIBS) $(MODEL_LIBS) \
 	$(TEST_LIBS)

@@ -6,37 +6,8 @@
  * a damaged file (65, which is not). The allocator is wrapped by the linker
  * (--wrap), the parser's by jansson's own hook, which is ours.
  */
+#include "tests/daemon/failing.h"
 #include "tests/daemon/opened.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static int n_allocations;
-static int fail_at = -1;
-
-static bool fails(void)
-{
-    return n_allocations++ == fail_at;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static void exhaust(enum synth_dialect dialect)
 {
@@ -44,6 +15,7 @@ static void exhaust(enum synth_dialect dialect)
     struct opened o;
     int n;
 
+    armed = true;
     n_allocations = 0;
     o = open_dir(dir);
     n = n_allocations;

@@ -13,38 +13,10 @@
 #include "tests/daemon/core_rig.h"
 
 #include "daemon/sched/prep.h"
+#include "tests/daemon/failing.h"
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
 void *__real_xcalloc(size_t n, size_t size);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
 void *__wrap_xcalloc(size_t n, size_t size);
-
-static bool armed;
-static int n_allocations, fail_at;
-
-static bool fails(void)
-{
-    return armed && n_allocations++ == fail_at;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 void *__wrap_xcalloc(size_t n, size_t size)
 {
