@@ -45,16 +45,13 @@ static __global__ void __launch_bounds__(256, 1) expert_up_skinny(const expert_p
 {
     STEP_SHARED(float, part_sum, GPU_SLICES *NT * 256);
     expert_work work = find_work(p.off, p.n_expert, NT * 8, (int)blockIdx.y);
-    int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5, tile = (int)blockIdx.x;
-    int per = slice_groups(p.gate.groups);
-    int end = (slice + 1) * per < p.gate.groups ? (slice + 1) * per : p.gate.groups;
+    int lane = (int)threadIdx.x & 31;
     const unsigned short *row[NT];
-    float c[2][NT][4];
 
     if (work.expert < 0) {
         return;
     }
-    if (tile == 0) {
+    if (blockIdx.x == 0) {
         count_work(p, true);
     }
 #pragma unroll
@@ -63,44 +60,14 @@ static __global__ void __launch_bounds__(256, 1) expert_up_skinny(const expert_p
 
         row[t] = i < work.n ? p.x + (size_t)(p.pair[work.first + i] / p.top_k) * (size_t)p.cols
                             : nullptr;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            c[0][t][e] = c[1][t][e] = 0;
-        }
     }
-    for (int g = slice * per; g < end; g++) {
-        wgroup<F> a, b;
-        int at = g * GPU_GROUP + lane % 4 * 8;
-        auto x = [&](int j, int t) { return x_eight(row[t], at + 32 * j, p.cols, p.vec != 0); };
-
-        a.load(p.gate, work.expert, tile, g, lane);
-        b.load(p.up, work.expert, tile, g, lane);
-        group_add<F, NT>(a, c[0], NT, x);
-        group_add<F, NT>(b, c[1], NT, x);
-    }
-#pragma unroll
-    for (int a = 0; a < 2 * NT * 4; a++) {
-        int m = a / (NT * 4), t = a / 4 % NT, e = a % 4;
-        int i = 2 * (lane & 3) + (e & 1), o = lane / 4 + 8 * (e >> 1);
-
-        part_sum[((slice * 2 + m) * NT + t) * 128 + i * 16 + o] = c[m][t][e];
-    }
-    __syncthreads();
-    for (int at = (int)threadIdx.x; at < NT * 128; at += (int)blockDim.x) {
-        int i = at / 16, o = tile * GPU_TILE + at % 16;
-        float g = part_sum[at], u = part_sum[NT * 128 + at];
-
-        for (int s = 1; s < (int)blockDim.x / 32; s++) {
-            g += part_sum[s * NT * 256 + at];
-            u += part_sum[s * NT * 256 + NT * 128 + at];
-        }
-        if (i < work.n && o < p.gate.rows) {
-            g = finish_sum<F>(p.gate, work.expert, g);
-            u = finish_sum<F>(p.up, work.expert, u);
-            p.h[(size_t)p.pair[work.first + i] * (size_t)p.gate.rows + o] =
-                quant_f32_to_bf16(dev_swiglu(g, u, p.limit));
-        }
-    }
+    skinny_pair<F, NT>(part_sum, p.gate, p.up, work.expert, (int)blockIdx.x, row, p.cols,
+                       p.vec != 0, [&](int i, int o, float g, float u) {
+                           if (i < work.n) {
+                               p.h[(size_t)p.pair[work.first + i] * (size_t)p.gate.rows + o] =
+                                   quant_f32_to_bf16(dev_swiglu(g, u, p.limit));
+                           }
+                       });
 }
 
 /* ---- up, prefill ---- */

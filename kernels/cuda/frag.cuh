@@ -284,6 +284,62 @@ static __device__ __forceinline__ uint4 x_eight(const unsigned short *row, int c
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
+/* ---- few rows: gate and up together ---- */
+
+/* A tile of 16 outputs of gate and of up over NT * 8 rows of x (row[t]: this lane's of eight,
+ * nullptr: none): emit(r, o, g, u) is called with the sums of row r and output o, o < rows of gate.
+ * A warp a slice; slices are added in ascending order. All threads call it; sum has
+ * GPU_SLICES * NT * 256 values. */
+template <int F, int NT, class Emit>
+static __device__ __forceinline__ void skinny_pair(float *sum, const gpu_mat &gate,
+                                                   const gpu_mat &up, int expert, int tile,
+                                                   const unsigned short *const (&row)[NT], int cols,
+                                                   bool vec, const Emit &emit)
+{
+    int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5;
+    int per = slice_groups(gate.groups);
+    int end = (slice + 1) * per < gate.groups ? (slice + 1) * per : gate.groups;
+    float c[2][NT][4];
+
+#pragma unroll
+    for (int t = 0; t < NT; t++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            c[0][t][e] = c[1][t][e] = 0;
+        }
+    }
+    for (int g = slice * per; g < end; g++) {
+        wgroup<F> a, b;
+        int at = g * GPU_GROUP + lane % 4 * 8;
+        auto x = [&](int j, int t) { return x_eight(row[t], at + 32 * j, cols, vec); };
+
+        a.load(gate, expert, tile, g, lane);
+        b.load(up, expert, tile, g, lane);
+        group_add<F, NT>(a, c[0], NT, x);
+        group_add<F, NT>(b, c[1], NT, x);
+    }
+#pragma unroll
+    for (int a = 0; a < 2 * NT * 4; a++) {
+        int m = a / (NT * 4), t = a / 4 % NT, e = a % 4;
+        int r = 2 * (lane & 3) + (e & 1), o = lane / 4 + 8 * (e >> 1);
+
+        sum[((slice * 2 + m) * NT + t) * 128 + r * 16 + o] = c[m][t][e];
+    }
+    __syncthreads();
+    for (int at = (int)threadIdx.x; at < NT * 128; at += (int)blockDim.x) {
+        int o = tile * GPU_TILE + at % 16;
+        float g = sum[at], u = sum[NT * 128 + at];
+
+        for (int s = 1; s < (int)blockDim.x / 32; s++) {
+            g += sum[s * NT * 256 + at];
+            u += sum[s * NT * 256 + NT * 128 + at];
+        }
+        if (o < gate.rows) {
+            emit(at / 16, o, finish_sum<F>(gate, expert, g), finish_sum<F>(up, expert, u));
+        }
+    }
+}
+
 /* ---- experts ---- */
 
 /* A piece of work of an expert op: pairs first .. first + n - 1 of expert. */

@@ -122,12 +122,8 @@ template <int F, int NT>
 static __global__ void __launch_bounds__(256, 1) linear_swiglu(const linear_params p)
 {
     STEP_SHARED(float, part_sum, GPU_SLICES *NT * 256);
-    int n = live_rows(p.n, p.max), groups = p.part[0].w.groups;
-    int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5, tile = (int)blockIdx.x;
-    int per = slice_groups(groups), rows = p.part[0].w.rows;
-    int end = (slice + 1) * per < groups ? (slice + 1) * per : groups;
+    int n = live_rows(p.n, p.max), lane = (int)threadIdx.x & 31, rows = p.part[0].w.rows;
     const unsigned short *row[NT];
-    float c[2][NT][4];
 
     if (n == 0) {
         return;
@@ -139,43 +135,14 @@ static __global__ void __launch_bounds__(256, 1) linear_swiglu(const linear_para
         int r = t * 8 + lane / 4;
 
         row[t] = r < n ? p.x + (size_t)r * (size_t)p.x_stride : nullptr;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            c[0][t][e] = c[1][t][e] = 0;
-        }
     }
-    for (int g = slice * per; g < end; g++) {
-        wgroup<F> a, b;
-        int at = g * GPU_GROUP + lane % 4 * 8;
-        auto x = [&](int j, int t) { return x_eight(row[t], at + 32 * j, p.cols, p.vec != 0); };
-
-        a.load(p.part[0].w, 0, tile, g, lane);
-        b.load(p.part[1].w, 0, tile, g, lane);
-        group_add<F, NT>(a, c[0], NT, x);
-        group_add<F, NT>(b, c[1], NT, x);
-    }
-#pragma unroll
-    for (int a = 0; a < 2 * NT * 4; a++) {
-        int m = a / (NT * 4), t = a / 4 % NT, e = a % 4;
-        int r = 2 * (lane & 3) + (e & 1), o = lane / 4 + 8 * (e >> 1);
-
-        part_sum[((slice * 2 + m) * NT + t) * 128 + r * 16 + o] = c[m][t][e];
-    }
-    __syncthreads();
-    for (int at = (int)threadIdx.x; at < NT * 128; at += (int)blockDim.x) {
-        int r = at / 16, o = tile * GPU_TILE + at % 16;
-        float g = part_sum[at], u = part_sum[NT * 128 + at];
-
-        for (int s = 1; s < (int)blockDim.x / 32; s++) {
-            g += part_sum[s * NT * 256 + at];
-            u += part_sum[s * NT * 256 + NT * 128 + at];
-        }
-        if (r < n && o < rows) {
-            g = finish_sum<F>(p.part[0].w, 0, g);
-            u = finish_sum<F>(p.part[1].w, 0, u);
-            p.act[(size_t)r * (size_t)rows + o] = quant_f32_to_bf16(dev_swiglu(g, u, p.limit));
-        }
-    }
+    skinny_pair<F, NT>(part_sum, p.part[0].w, p.part[1].w, 0, (int)blockIdx.x, row, p.cols,
+                       p.vec != 0, [&](int r, int o, float g, float u) {
+                           if (r < n) {
+                               p.act[(size_t)r * (size_t)rows + o] =
+                                   quant_f32_to_bf16(dev_swiglu(g, u, p.limit));
+                           }
+                       });
 }
 
 /* ---- many rows ---- */
