@@ -16,9 +16,12 @@ score()
         fail "$2: $(cat "$tmp/score")"
     tail -n 1 "$tmp/score"
 }
-score 6 "$units/stepd.service"
-score 6 "$units/stepd@.service"
-mkdir -p "$tmp/cuda/stepd.service.d"
+# Without the drop-in that a build with CUDA has installed: masked.
+mkdir -p "$tmp/plain/stepd.service.d" "$tmp/cuda/stepd.service.d"
+cp "$units/stepd.service" "$units/stepd@.service" "$tmp/plain/"
+ln -s /dev/null "$tmp/plain/stepd.service.d/10-nvidia.conf"
+score 6 "$tmp/plain/stepd.service"
+score 6 "$tmp/plain/stepd@.service"
 cp "$units/stepd.service" "$tmp/cuda/"
 cp "$srcdir/systemd/cuda/10-nvidia.conf" "$tmp/cuda/stepd.service.d/"
 echo "with 10-nvidia.conf:"
