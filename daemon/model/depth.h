@@ -17,24 +17,39 @@
 /* Steps by number of sequences: 1, 2, 3-4, 5-8, 9-16, 17-32, more. */
 #define DEPTH_SIZES 7
 
-/* A depth is tried for so many steps when its turn to be probed has come, */
-#define DEPTH_PROBE_STEPS 4
-/* which is after so many others: soon while something is unknown, else late. */
-#define DEPTH_PROBE_SOON 24
-#define DEPTH_PROBE_LATE 256
+/* Steps of a phase are measured until there are so many, */
+#define DEPTH_SAMPLES 3
+/* or for so many steps, where few of them tell what a depth costs. */
+#define DEPTH_PHASE_STEPS 12
+/* A probe begins after so many steps of the depth in use: soon where a depth
+ * was probed only once, else late; at once where one is unknown. */
+#define DEPTH_STEADY_SOON 16
+#define DEPTH_STEADY_LATE 256
+/* So often the yields are compared between probes: prompts change. */
+#define DEPTH_LOOK_STEPS 32
 /* Another depth must promise so much more before it is taken. */
-#define DEPTH_GAIN 1.05
+#define DEPTH_GAIN 1.02
 /* Less than this share of the first drafts accepted, over so many of them: the
  * drafter is broken (field report 44: 2.4 %, where 60 to 80 % are healthy). */
 #define DEPTH_FLOOR 0.1
 #define DEPTH_FLOOR_DRAFTS 256
 
+/* The depth in use, a probe of another one, the depth in use again: what they
+ * took side by side is compared. */
+enum depth_phase { DEPTH_STEADY, DEPTH_PROBE, DEPTH_AFTER };
+
 struct depth_size {
-    double ms[MODEL_MAX_DRAFTS + 1]; /* of a step, a sequence; 0: unknown */
-    int now;                         /* the depth in use */
-    int probe;                       /* the one being probed, -1 none */
-    int left;                        /* steps to the end or begin of a probe */
-    int turn;                        /* whose turn it was last */
+    double cost[MODEL_MAX_DRAFTS + 1]; /* of a step at depth 0 .., by that of
+                                        * the depth in use; 0: unknown */
+    int probes[MODEL_MAX_DRAFTS + 1];  /* that told something */
+    double last[DEPTH_SAMPLES];        /* ms of the newest steps of the phase */
+    int n_last;
+    double before, during; /* ms of the depth in use, of the one probed */
+    enum depth_phase phase;
+    int now;   /* the depth in use */
+    int probe; /* the one being probed */
+    int left;  /* steps to the end of the phase */
+    int turn;  /* whose turn it was last */
 };
 
 struct depth {

@@ -384,22 +384,26 @@ static int modules(struct model *m)
 
 /* ---- the whole ---- */
 
-/* What the step cost, where it tells something about a depth: all spans decode
- * and verify as many drafts as they made. */
+/* What the step cost, where it tells something about the depth that we chose:
+ * all spans decode and verify as many drafts as they made. */
 static void weigh(struct model *m, double seconds)
 {
     const struct step *st = &m->step;
     int depth = st->span[0].n_draft;
+    bool ours = false;
 
     for (int i = 0; i < st->plan->n_spans; i++) {
         const struct step_span *s = &st->span[i];
 
+        ours = ours || s->choose;
         if (s->gone || s->n_sure != 1 || s->n_draft != depth ||
             s->depth != depth || st->plan->span[i].want != MODEL_WANT_DRAW) {
             return;
         }
     }
-    depth_add_step(&m->depth, st->plan->n_spans, depth, seconds * 1e3);
+    if (ours) {
+        depth_add_step(&m->depth, st->plan->n_spans, depth, seconds * 1e3);
+    }
 }
 
 static int fetch(struct model *m)
