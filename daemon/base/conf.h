@@ -61,7 +61,8 @@ struct conf {
     struct conf_ids delegate_users;
     /* limits on clients */
     int max_connections, max_connections_per_uid;
-    int max_in_flight; /* requests of one connection */
+    int max_connections_per_tenant; /* with requests in flight */
+    int max_in_flight;              /* requests of one connection */
     int max_in_flight_per_uid;
     uint64_t max_request_bytes_per_uid; /* in flight */
     int max_queued_tokens_per_uid;

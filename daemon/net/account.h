@@ -8,7 +8,9 @@
  *
  * An account is that of a (uid, tenant). The one without a tenant is the
  * user's own: connections, unfinished frames and totals are on it, whatever
- * tenant a request named; requests in flight are on the pair's.
+ * tenant a request named; requests in flight are on the pair's. A tenant has no
+ * connections of its own, for a gateway may put many on one: its account counts
+ * those on which it has requests in flight.
  */
 
 #include <stddef.h>

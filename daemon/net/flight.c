@@ -7,6 +7,7 @@
  * the moment that the engine took its job until its one final event, and in its
  * connection's list for as long as that is open. Both are small: a connection
  * has at most max_in_flight (a list will do), the table what the engine holds.
+ * A tenant's account counts the connections whose lists name it.
  */
 
 #include "daemon/net/flight.h"
@@ -15,6 +16,24 @@
 
 #include "daemon/base/die.h"
 #include "daemon/net/conn.h"
+
+bool flight_of(const struct conn *c, const struct account *a)
+{
+    const struct flight *f = c->flights;
+
+    while (f != NULL && f->account != a) {
+        f = f->next_conn;
+    }
+    return f != NULL;
+}
+
+/* The connection has got, or has lost, its only flight of a tenant. */
+static void count_conn(const struct flight *f, int by)
+{
+    if (f->account != f->account->user && !flight_of(f->conn, f->account)) {
+        f->account->n_conns += by;
+    }
+}
 
 struct flight *flight_begin(struct flights *t, struct conn *c, uint64_t job,
                             const struct wire_request *r,
@@ -35,6 +54,7 @@ struct flight *flight_begin(struct flights *t, struct conn *c, uint64_t job,
     f->account->job_bytes += bytes;
     f->account->user->totals.begun++;
     f->conn = c;
+    count_conn(f, 1);
     f->next_conn = c->flights;
     c->flights = f;
     c->n_flights++;
@@ -56,6 +76,7 @@ void flight_detach(struct flight *f)
     }
     *p = f->next_conn;
     f->next_conn = NULL;
+    count_conn(f, -1);
     f->conn->n_flights--;
     f->conn = NULL;
 }

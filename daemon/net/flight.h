@@ -51,6 +51,8 @@ void flight_end(struct flights *t, struct accounts *a, struct flight *f);
 /* The connection is gone; the flight goes on without. */
 void flight_detach(struct flight *f);
 
+/* Whether the connection has a flight on this account. */
+bool flight_of(const struct conn *c, const struct account *a);
 struct flight *flight_by_job(const struct flights *t, uint64_t job);
 struct flight *flight_by_request(const struct conn *c, uint64_t request);
 

@@ -40,6 +40,8 @@ static void op_hello(struct server *s, struct conn *c,
     struct wire_limit extra[] = {
         {"max_connections", (uint64_t)k->max_connections, ""},
         {"max_connections_per_uid", (uint64_t)k->max_connections_per_uid, ""},
+        {"max_connections_per_tenant", (uint64_t)k->max_connections_per_tenant,
+         ""},
         {"max_in_flight_per_uid", (uint64_t)k->max_in_flight_per_uid, ""},
         {"max_request_bytes_per_uid", k->max_request_bytes_per_uid, ""},
         {"max_queued_tokens_per_uid", (uint64_t)k->max_queued_tokens_per_uid,
@@ -112,7 +114,8 @@ static bool is_open(struct server *s, struct conn *c,
                      "the model is loading");
     } else if (c->n_flights >= s->conf->max_in_flight) {
         server_error(s, c, r->id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
-                     "%d requests are in flight on this connection",
+                     "%d requests are in flight on this connection "
+                     "(max_in_flight): wait for one",
                      c->n_flights);
     } else {
         return true;
@@ -120,9 +123,10 @@ static bool is_open(struct server *s, struct conn *c,
     return false;
 }
 
-/* What a (uid, tenant) may have in flight at once: requests, and bytes of them,
- * which lie in memory until they end. A single request is never too large, for
- * no limit is below a frame. Answers where it is full. */
+/* What a (uid, tenant) may have in flight at once: requests, bytes of them,
+ * which lie in memory until they end, and for a tenant connections that they
+ * are on. A single request is never too large, for no limit is below a frame.
+ * Answers where it is full. */
 static bool within_quota(struct server *s, struct conn *c, uint64_t id,
                          const struct account *a, size_t bytes)
 {
@@ -130,7 +134,16 @@ static bool within_quota(struct server *s, struct conn *c, uint64_t id,
 
     if (a->n_jobs >= s->conf->max_in_flight_per_uid) {
         server_error(s, c, id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
-                     "%d requests of this %s are in flight", a->n_jobs, whose);
+                     "%d requests of this %s are in flight "
+                     "(max_in_flight_per_uid): wait for one",
+                     a->n_jobs, whose);
+    } else if (a != a->user && !flight_of(c, a) &&
+               a->n_conns >= s->conf->max_connections_per_tenant) {
+        server_error(s, c, id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,
+                     "requests of this tenant are in flight on %d connections "
+                     "(max_connections_per_tenant): ask on one of those, or "
+                     "wait for one",
+                     a->n_conns);
     } else if (a->n_jobs > 0 &&
                a->job_bytes + bytes > s->conf->max_request_bytes_per_uid) {
         server_error(s, c, id, WIRE_E_BUSY, NULL, SERVER_RETRY_MS,

@@ -210,6 +210,17 @@ static void turn_away(struct server *s, int fd, uint32_t uid, const char *text)
     close(fd);
 }
 
+/* One more than a limit allows. */
+static void turn_away_full(struct server *s, int fd, uint32_t uid, int n,
+                           const char *whose, const char *limit)
+{
+    char text[128];
+
+    (void)snprintf(text, sizeof(text),
+                   "too many connections%s: %d are open (%s)", whose, n, limit);
+    turn_away(s, fd, uid, text);
+}
+
 static int n_conns_of(struct server *s, uint32_t uid)
 {
     struct account *a = account_get(&s->host.accounts, uid, "");
@@ -237,7 +248,7 @@ void server_add(struct server *s, int fd)
     struct peer peer;
     struct conn *c;
     bool welcome;
-    int slot, r;
+    int slot, n, r;
 
     r = peer_read(fd, &ids);
     if (r < 0) {
@@ -248,11 +259,13 @@ void server_add(struct server *s, int fd)
     welcome = peer_judge(&ids, s->conf, s->self_uid, &peer);
     slot = free_slot(s);
     if (slot < 0) {
-        turn_away(s, fd, ids.uid, "too many connections");
+        turn_away_full(s, fd, ids.uid, s->n_conns, "", "max_connections");
         return;
     }
-    if (n_conns_of(s, ids.uid) >= s->conf->max_connections_per_uid) {
-        turn_away(s, fd, ids.uid, "too many connections of this user");
+    n = n_conns_of(s, ids.uid);
+    if (n >= s->conf->max_connections_per_uid) {
+        turn_away_full(s, fd, ids.uid, n, " of this user",
+                       "max_connections_per_uid");
         return;
     }
     s->n_accepted++;

@@ -47,13 +47,67 @@ static void test_each_tenant_has_limits_of_its_own(void **state)
     client_say(b, &d, OF("2", "ann"));
     client_say(b, &d, OF("3", "ann"));
     expect_like(b, &d,
-                "\"message\": \"4 requests of this tenant are in flight\"");
+                "\"message\": \"4 requests of this tenant are in flight "
+                "(max_in_flight_per_uid): wait for one\"");
     client_say(b, &d, OF("3", "ben"));
     expect(b, &d, "");
     assert_int_equal(b->engine->n_jobs, 6);
     assert_string_equal(fake_job(b->engine, 5)->job->tenant, "ben");
     client_close(&c);
     client_close(&d);
+}
+
+/* A tenant on as many connections as it may is told so on the next one, and on
+ * those it goes on; a connection is free for it again when its last request
+ * there has ended, or the connection has. Others do not notice. */
+static void test_connections_of_a_tenant_are_capped(void **state)
+{
+    struct peer gateway = {.uid = 4000,
+                           .may_generate = true,
+                           .may_observe = true,
+                           .may_delegate = true};
+    struct client c[3];
+
+    (void)state;
+    b->conf.max_connections_per_tenant = 2;
+    for (int i = 0; i < 3; i++) {
+        open_as(b, &c[i], gateway);
+    }
+    client_say(b, &c[0], OF("1", "ann"));
+    client_say(b, &c[0], OF("2", "ann"));
+    bench_run(b);
+    client_say(b, &c[1], OF("1", "ann"));
+    bench_run(b);
+    client_say(b, &c[2], OF("1", "ann"));
+    expect_like(b, &c[2], ERROR("1", "busy"));
+    client_say(b, &c[2], OF("1", "ann"));
+    expect_like(b, &c[2],
+                "\"requests of this tenant are in flight on 2 connections "
+                "(max_connections_per_tenant): ask on one of those, or wait "
+                "for one\", \"retry_ms\": 1000");
+    client_say(b, &c[2], OF("2", "ben"));
+    client_say(b, &c[2], GENERATE("3"));
+    client_say(b, &c[1], OF("2", "ann"));
+    bench_run(b);
+    expect(b, &c[2], "");
+    assert_int_equal(b->engine->n_jobs, 6);
+    fake_done(b->engine, 0, FINISH_STOP);
+    expect_like(b, &c[0], "\"done\""); /* ann has one more there */
+    client_say(b, &c[2], OF("1", "ann"));
+    expect_like(b, &c[2], ERROR("1", "busy"));
+    fake_done(b->engine, 1, FINISH_STOP);
+    expect_like(b, &c[0], "\"done\"");
+    client_say(b, &c[2], OF("1", "ann"));
+    expect(b, &c[2], "");
+    client_say(b, &c[0], OF("1", "ann"));
+    expect_like(b, &c[0], ERROR("1", "busy"));
+    client_close(&c[1]);
+    bench_run(b);
+    client_say(b, &c[0], OF("1", "ann"));
+    expect(b, &c[0], "");
+    assert_int_equal(b->engine->n_jobs, 8);
+    client_close(&c[0]);
+    client_close(&c[2]);
 }
 
 static void test_bytes_in_flight_are_capped(void **state)
@@ -130,6 +184,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_each_tenant_has_limits_of_its_own),
+        CASE(test_connections_of_a_tenant_are_capped),
         CASE(test_bytes_in_flight_are_capped),
         CASE(test_users_are_remembered_and_bounded),
     };

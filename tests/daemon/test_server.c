@@ -48,12 +48,23 @@ static int teardown(void **state)
 static void test_hello_reports_limits_and_name(void **state)
 {
     static const char *const names[] = {
-        "max_frame",        "max_frame_hello",         "max_depth",
-        "max_stops",        "max_in_flight",           "max_in_flight_per_uid",
-        "max_connections",  "max_connections_per_uid", "max_queue",
-        "frame_timeout_ms", "slow_client_timeout_ms",  "max_output_soft",
-        "max_output_hard",  "max_unfinished_per_uid",  "max_model_len",
+        "max_frame",
+        "max_frame_hello",
+        "max_depth",
+        "max_stops",
+        "max_in_flight",
+        "max_in_flight_per_uid",
+        "max_connections",
+        "max_connections_per_uid",
+        "max_queue",
+        "frame_timeout_ms",
+        "slow_client_timeout_ms",
+        "max_output_soft",
+        "max_output_hard",
+        "max_unfinished_per_uid",
+        "max_model_len",
         "max_prompt_bytes",
+        "max_connections_per_tenant",
     };
     struct wire_value v;
     struct wire_event *e;
@@ -440,7 +451,8 @@ static void test_connection_limits_are_told(void **state)
     client_connect(b, &c[2]);
     expect_like(b, &c[2],
                 "\"code\": \"busy\", \"message\": \"too many "
-                "connections of this user\", \"retry_ms\"");
+                "connections of this user: 2 are open "
+                "(max_connections_per_uid)\", \"retry_ms\"");
     expect_closed(b, &c[2]);
     client_close(&c[2]);
     assert_int_equal(b->server->n_conns, 2);
@@ -462,7 +474,9 @@ static void test_all_slots_taken(void **state)
         client_open(b, &c[i]);
     }
     client_connect(b, &c[3]);
-    expect_like(b, &c[3], "\"message\": \"too many connections\"");
+    expect_like(b, &c[3],
+                "\"message\": \"too many connections: 3 are "
+                "open (max_connections)\"");
     expect_closed(b, &c[3]);
     for (int i = 0; i < 4; i++) {
         client_close(&c[i]);
