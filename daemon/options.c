@@ -172,6 +172,7 @@ struct model_conf options_model(const struct conf *c)
         .checkpoint_bytes = c->checkpoint_memory,
         .memory_utilization = c->memory_utilization,
         .no_graphs = !c->cuda_graphs,
+        .inexact = !c->exact,
     };
 
     return m;

@@ -92,7 +92,8 @@ struct kern_open_args {
     int n_devices;
     int n_threads;   /* cpu: worker threads, 0 = one a core allowed to us */
     const char *isa; /* cpu: avx512bf16|avx512|avx2|portable, NULL = best */
-    bool exact;      /* results as design.md 4.1 (cpu and ref: always) */
+    bool exact;      /* results as design.md 4.1 (cpu and ref: always); cuda
+                      * without: GPU_LT_ROWS rows and more by cuBLASLt */
     bool no_graphs;  /* cuda: every step launched kernel by kernel */
     double memory_utilization; /* cuda: share of the device's memory, 0: 0.97 */
     char *why;    /* NULL, or room for what stopped a failed open */
@@ -504,6 +505,7 @@ struct kern {
     struct kern_stats stats;
     char err[256];   /* text of the last failure, "" when none */
     char desc[64];   /* by open: "cpu avx512bf16, 2 threads" */
+    char note[256];  /* by open: what was asked for and is not to be had */
     uint64_t memory; /* by open: device bytes that weights, buffers and scratch
                       * may take together; 0: memory is the host's */
 };

@@ -45,6 +45,7 @@ struct conf {
     bool prefix_cache, share_prefix_cache;
     double memory_utilization;
     bool cuda_graphs;
+    bool exact;
     int drafts; /* 0..3 or enum conf_drafts */
     /* steps */
     int max_seqs;

@@ -47,7 +47,7 @@ int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
     char why[256] = "";
     struct kern_open_args a = {.n_threads = c->n_threads,
                                .isa = c->isa,
-                               .exact = true,
+                               .exact = !c->inexact,
                                .memory_utilization = c->memory_utilization,
                                .no_graphs = c->no_graphs,
                                .why = why,
@@ -61,6 +61,8 @@ int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
         report_problem(rep, REPORT_DEVICE,
                        "isa: this machine or this build has no %s",
                        c->isa != NULL ? c->isa : c->backend);
+    } else if (r == 0 && (*ret)->note[0] != '\0') {
+        report_note(rep, "%s", (*ret)->note);
     }
     return r;
 }

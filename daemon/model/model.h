@@ -61,6 +61,7 @@ struct model_conf {
     double memory_utilization; /* share of what is free, 0..1; 0: as the
                                 * backend does best */
     bool no_graphs;            /* cuda: each step launched kernel by kernel */
+    bool inexact;              /* cuda: dense prefill by cuBLASLt */
     /* Called between bytes loaded; negative return stops with that error. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     /* Called between layers of a step, on the calling thread: the place where

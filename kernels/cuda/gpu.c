@@ -310,6 +310,7 @@ static void gpu_close(struct kern *k)
         rt_sync(g->rt, RT_MAIN);
         rt_sync(g->rt, RT_LOAD);
         gpu_step_free(g);
+        gpu_lt_free(g);
         gpu_ring_free(g, g->upload);
         gpu_ring_free(g, g->load);
         for (int i = 0; i < GPU_N_SCRATCH; i++) {
@@ -354,7 +355,12 @@ static int set_up(struct gpu *g, const struct kern_open_args *a)
     if ((r = gpu_ring_new(g, RT_MAIN, UPLOAD_PIECE, UPLOAD_PIECES, false, &g->upload)) < 0) {
         return r;
     }
-    return gpu_step_new(g, !a->no_graphs);
+    if ((r = gpu_step_new(g, !a->no_graphs)) < 0 || a->exact) {
+        return r;
+    }
+    r = gpu_lt_new(g);
+    g->base.memory = g->budget - g->used;
+    return r;
 }
 
 static int gpu_open(struct kern **ret, const struct kern_open_args *a)

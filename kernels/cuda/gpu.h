@@ -104,6 +104,7 @@ enum gpu_scratch {
 
 struct gpu_step; /* graph.c */
 struct gpu_ring; /* ring.c */
+struct gpu_lt;   /* lt.c */
 
 struct gpu {
     struct kern base;
@@ -117,6 +118,7 @@ struct gpu {
         size_t n;
     } scratch[GPU_N_SCRATCH];
     struct gpu_step *step;
+    struct gpu_lt *lt;       /* NULL: exact, or no cuBLASLt */
     struct gpu_ring *upload; /* pinned, for RT_MAIN */
     char *up;                /* its piece that is being filled, or NULL */
     size_t up_n;             /* bytes of it that are taken */
@@ -182,8 +184,19 @@ int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned thr
                const void *args, size_t n);
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n);
 int gpu_fill_call(struct kern *k, void *to, int byte, size_t n);
+/* A product of lt.c: args are told apart by their bytes. */
+int gpu_lt_call(struct kern *k, const void *args, size_t n);
 /* Something that is no launch (an upload, a download) comes now. */
 int gpu_step_flush(struct gpu *g);
+
+/* lt.c: dense products of many rows by cuBLASLt, where exact is off. Its absence
+ * is no failure: it is said in kern.note. */
+#define GPU_LT_ROWS 128 /* from here on */
+int gpu_lt_new(struct gpu *g);
+void gpu_lt_free(struct gpu *g);
+/* Bit i of *ret_taken: part i of a is done. */
+int gpu_lt_linear(struct kern *k, const struct kern_linear_args *a, unsigned *ret_taken);
+int gpu_lt_run(const void *args, void *stream);
 
 /* ring.c: pinned memory in turns. */
 int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n, bool staging,

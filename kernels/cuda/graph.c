@@ -22,11 +22,11 @@
 
 #define MAX_KEYS 64 /* shapes kept; the least recently used one goes */
 
-enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL };
+enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LT };
 
 struct call {
     enum call_kind kind;
-    const void *fn; /* launch; else the source */
+    const void *fn; /* launch; copy: the source */
     void *to;       /* copy, fill */
     struct rt_grid grid;
     unsigned threads;
@@ -83,9 +83,14 @@ static int grow(void **p, int n, int *max, size_t size)
     return 0;
 }
 
+static bool has_args(const struct call *c)
+{
+    return c->kind == CALL_LAUNCH || c->kind == CALL_LT;
+}
+
 static int record(struct key *k, const struct call *c, const void *args)
 {
-    size_t n = c->kind == CALL_LAUNCH ? c->n : 0;
+    size_t n = has_args(c) ? c->n : 0;
     int r = grow((void **)&k->call, k->n_calls, &k->max_calls, sizeof(*k->call));
 
     if (r < 0) {
@@ -161,6 +166,8 @@ static int run(struct gpu *g, const struct call *c, const void *args)
         return rt_copy(g->rt, RT_MAIN, RT_ON_DEVICE, c->to, c->fn, c->n);
     case CALL_FILL:
         return rt_fill(g->rt, RT_MAIN, c->to, c->byte, c->n);
+    case CALL_LT:
+        return rt_call(g->rt, RT_MAIN, gpu_lt_run, args, c->n);
     }
     return -EINVAL;
 }
@@ -188,7 +195,7 @@ static bool same(const struct key *k, int i, const struct call *c, const void *a
     return i < k->n_calls && o->kind == c->kind && o->fn == c->fn && o->to == c->to &&
            o->byte == c->byte && o->n == c->n && o->smem == c->smem && o->threads == c->threads &&
            o->grid.x == c->grid.x && o->grid.y == c->grid.y && o->grid.z == c->grid.z &&
-           (c->kind != CALL_LAUNCH || memcmp(k->blob + o->args, args, c->n) == 0);
+           (!has_args(c) || memcmp(k->blob + o->args, args, c->n) == 0);
 }
 
 static int replay(struct gpu *g, const struct call *c, const void *args)
@@ -273,6 +280,16 @@ int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned thr
     c.grid = grid;
     c.threads = threads;
     c.smem = smem;
+    c.n = n;
+    return gpu_fail(k, call(gpu_of(k), &c, args));
+}
+
+int gpu_lt_call(struct kern *k, const void *args, size_t n)
+{
+    struct call c;
+
+    memset(&c, 0, sizeof(c));
+    c.kind = CALL_LT;
     c.n = n;
     return gpu_fail(k, call(gpu_of(k), &c, args));
 }

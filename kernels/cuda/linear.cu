@@ -234,7 +234,8 @@ static void set_input(linear_params *p, struct kern *k, const struct kern_rows *
 }
 
 /* Parts of one format share a launch. */
-static int linear_parts(struct kern *k, const struct kern_linear_args *a, int format)
+static int linear_parts(struct kern *k, const struct kern_linear_args *a, int format,
+                        unsigned taken)
 {
     GPU_PARAMS(linear_params, p);
     int tiles = 0, groups = gpu_ceil(a->cols, GPU_GROUP);
@@ -245,7 +246,7 @@ static int linear_parts(struct kern *k, const struct kern_linear_args *a, int fo
     for (int i = 0; i < a->n_parts; i++) {
         const gpu_mat *w = gpu_mat_of(a->part[i].w);
 
-        if (w->format != format) {
+        if (w->format != format || (taken >> i & 1u) != 0) {
             continue;
         }
         p.part[p.n_parts].w = *w;
@@ -274,14 +275,13 @@ static int linear_parts(struct kern *k, const struct kern_linear_args *a, int fo
 
 extern "C" int gpu_linear(struct kern *k, const struct kern_linear_args *a)
 {
-    for (int f = GPU_BF16; f <= GPU_F32; f++) {
-        int r = linear_parts(k, a, f);
+    unsigned taken;
+    int r = gpu_lt_linear(k, a, &taken);
 
-        if (r < 0) {
-            return r;
-        }
+    for (int f = GPU_BF16; r == 0 && f <= GPU_F32; f++) {
+        r = linear_parts(k, a, f, taken);
     }
-    return 0;
+    return r;
 }
 
 template <int F> static int launch_swiglu(struct kern *k, const linear_params &p)

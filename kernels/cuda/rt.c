@@ -254,6 +254,13 @@ int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid gr
                          cudaLaunchKernel(fn, blocks, block, argv, smem, rt->stream[s]));
 }
 
+int rt_call(struct rt *rt, enum rt_stream s, int (*fn)(const void *args, void *stream),
+            const void *args, size_t n)
+{
+    (void)n;
+    return fn(args, rt->stream[s]);
+}
+
 int rt_sync(struct rt *rt, enum rt_stream s)
 {
     return check(rt, "device", cudaStreamSynchronize(rt->stream[s]));

@@ -59,6 +59,10 @@ int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n);
 /* fn takes one struct of n bytes by value. */
 int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid grid,
               unsigned threads, size_t smem, const void *args, size_t n);
+/* What a library launches: fn(args, the stream's native handle), args being n
+ * bytes of which a copy is kept while they may be needed. */
+int rt_call(struct rt *rt, enum rt_stream s, int (*fn)(const void *args, void *stream),
+            const void *args, size_t n);
 int rt_sync(struct rt *rt, enum rt_stream s);
 
 int rt_event_new(struct rt *rt, struct rt_event **ret);

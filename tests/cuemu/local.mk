@@ -53,7 +53,8 @@ TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh
 TEST_CUEMU = tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
-	tests/cuemu/test_daemon.sh tests/cuemu/test_traffic.sh
+	tests/cuemu/test_daemon.sh tests/cuemu/test_traffic.sh \
+	tests/cuemu/test_exact.sh
 
 # The plugin as nvcc made it: no device is needed, nor the rest of the tree.
 check-cuda: $(CUEMU_PLUGIN_TEST) $(plugin_PROGRAMS)
@@ -72,6 +73,7 @@ EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
 	tests/cuemu/asan/stepd-cuda-emulated.so \
 	tests/cuemu/race/stepd-cuda-emulated.so
 check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so $(CUEMU_PLUGIN_TEST) \
+	tests/cuemu/fake/libcublasLt.so.13 \
 	tests/bench/bench_gpu
 
 tests_cuemu_libk_plain_a_SOURCES = $(CUEMU_KERNELS)
@@ -114,6 +116,15 @@ tests_cuemu_race_stepd_cuda_emulated_so_CFLAGS = $(AM_CFLAGS) -fPIC \
 tests_cuemu_race_stepd_cuda_emulated_so_LDFLAGS = $(CUEMU_LINK)
 tests_cuemu_race_stepd_cuda_emulated_so_LDADD = tests/cuemu/libk_race.a
 
+# cuBLASLt, as far as kernels/cuda/lt.c calls it.
+EXTRA_PROGRAMS += tests/cuemu/fake/libcublasLt.so.13
+tests_cuemu_fake_libcublasLt_so_13_SOURCES = tests/cuemu/fake_lt.c \
+	tests/cuemu/fake_lt.h
+tests_cuemu_fake_libcublasLt_so_13_CFLAGS = $(AM_CFLAGS) -fPIC \
+	-fvisibility=hidden
+tests_cuemu_fake_libcublasLt_so_13_LDFLAGS = $(CUEMU_LINK) \
+	-Wl,-soname,libcublasLt.so.13
+
 CLEANFILES += $(EXTRA_PROGRAMS) tests/cuemu/libk_plain.a \
 	tests/cuemu/libk_asan.a tests/cuemu/libk_race.a
 
@@ -129,7 +140,8 @@ dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_dialect.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
 	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh \
-	tests/cuemu/test_bench_gpu.sh tests/cuemu/test_traffic.sh
+	tests/cuemu/test_bench_gpu.sh tests/cuemu/test_traffic.sh \
+	tests/cuemu/test_exact.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
-	tests/cuemu/check_probe.py tests/cuemu/probe.cu tests/cuemu/registers.txt \
+	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

@@ -172,6 +172,18 @@ int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
     });
 }
 
+int rt_call(struct rt *rt, enum rt_stream s,
+            int (*fn)(const void *args, void *stream), const void *args,
+            size_t n)
+{
+    std::vector<char> copy((const char *)args, (const char *)args + n);
+
+    if (s == RT_MAIN && rt->capturing) {
+        return submit(rt, s, [=] { (void)fn(copy.data(), nullptr); });
+    }
+    return fn(copy.data(), nullptr);
+}
+
 int rt_sync(struct rt *rt, enum rt_stream s)
 {
     (void)s;

@@ -25,22 +25,26 @@ race=(-O1 -fno-tree-vectorize -fsanitize=thread
     --param tsan-instrument-func-entry-exit=0
     -include "$top/tests/cuemu/cuemu.h")
 
-# The emulator and the host's half, once.
-for f in "$top"/tests/cuemu/*.cc; do
-    g++ "${flags[@]}" -O2 -c "$f" -o "$tmp/$(basename "$f").o" &
-done
-for f in gpu graph ring weight plugin; do
-    gcc -std=c17 -g -fPIC -fvisibility=hidden -O1 -w -D_GNU_SOURCE "-I$top" \
-        -DGPU_BACKEND_NAME='"cuda-emulated"' -DGPU_LOAD_PIECE=65536 \
-        -c "$top/kernels/cuda/$f.c" -o "$tmp/$f.c.o"
+# The emulator, once.
+for f in check rt_emu sched; do
+    g++ "${flags[@]}" -O2 -c "$top/tests/cuemu/$f.cc" -o "$tmp/$f.cc.o" &
 done
 gcc -std=c17 -g -fPIC -O1 -D_GNU_SOURCE "-I$top" -c "$top/kernels/planes.c" \
     -o "$tmp/planes.c.o"
 wait
 
-# kernel NAME: its object, from the sources in $tmp/src.
+# kernel NAME: its object, from the sources in $tmp/src; NAME.c: of the host's half.
 kernel()
 {
+    case $1 in
+    *.c)
+        gcc -std=c17 -g -fPIC -fvisibility=hidden -O1 -w -D_GNU_SOURCE \
+            "-I$tmp/src" "-I$top" -DGPU_BACKEND_NAME='"cuda-emulated"' \
+            -DGPU_LOAD_PIECE=65536 -c "$tmp/src/kernels/cuda/$1" \
+            -o "$tmp/$1.k.o"
+        return
+        ;;
+    esac
     g++ "${flags[@]}" "${race[@]}" -x c++ \
         -c "$tmp/src/kernels/cuda/$1.cu" -o "$tmp/$1.k.o"
 }
@@ -57,6 +61,7 @@ users()
 {
     case $1 in
     *.cu) basename "$1" .cu ;;
+    *.c) echo "$1" ;;
     *) case $2 in gpu) echo attn ;; *) echo "$2" ;; esac ;;
     esac
 }
@@ -71,8 +76,8 @@ run()
 {
     local r=0
 
-    KT_SCHEDULES=1 STEPD_PLUGIN_DIR=$tmp/so KT_BACKEND=cuda-emulated \
-        timeout "$limit" "$build/tests/kernels/test_$1" >"$tmp/out" 2>&1 || r=$?
+    KT_SCHEDULES=1 LD_LIBRARY_PATH=$cuemu/fake STEPD_PLUGIN_DIR=$tmp/so \
+        KT_BACKEND=cuda-emulated timeout "$limit" "$build/tests/kernels/test_$1" >"$tmp/out" 2>&1 || r=$?
     if [ "$r" -eq 77 ]; then
         tail -n 5 "$tmp/out"
         echo "test_$1 does not run over this build"
@@ -82,6 +87,9 @@ run()
 }
 
 fresh
+for f in "$top"/kernels/cuda/*.c; do
+    [[ $f == */rt.c ]] || kernel "$(basename "$f")"
+done
 for f in "$top"/kernels/cuda/*.cu; do
     kernel "$(basename "$f" .cu)" &
     [ "$(jobs -r | wc -l)" -lt "$(nproc)" ] || wait -n

@@ -59,6 +59,25 @@ if ! awk '
     status=1
 fi
 
+# cuBLASLt as lt.h declares it, and as NVIDIA does; and that it is noticed.
+include=$(dirname "$nvcc")/../include
+if [ -e "$include/cublasLt.h" ]; then
+    same=(g++ -std=c++17 -fsyntax-only -isystem "$include"
+        "$top/tests/cuemu/lt_check.cc")
+    "${same[@]}" "-I$top" || status=1
+    mkdir -p "$tmp/kernels/cuda"
+    for change in 's/int compute, int scale/int compute/' 's/= 68/= 64/' \
+        's/float waves/double waves/'; do
+        sed "$change" "$top/kernels/cuda/lt.h" >"$tmp/kernels/cuda/lt.h"
+        if "${same[@]}" "-I$tmp" 2>/dev/null; then
+            echo "lt.h: $change is not noticed"
+            status=1
+        fi
+    done
+else
+    echo "no cublasLt.h beside $nvcc: lt.h was compared with nothing"
+fi
+
 # count WORD NAME: lines of the PTX with it.
 count()
 {

@@ -47,10 +47,11 @@ static const struct kt_backend *asked(int *ret_n)
     return name != NULL ? gpu : candidates;
 }
 
-static int open_backend(const struct kt_backend *b, struct kern **ret)
+static int open_backend(const struct kt_backend *b, bool exact,
+                        struct kern **ret)
 {
     struct kern_open_args a = {
-        .n_threads = b->n_threads, .isa = b->isa, .exact = true};
+        .n_threads = b->n_threads, .isa = b->isa, .exact = exact};
 
     if (strcmp(b->name, "ref") == 0) {
         /* by its address: that is what links it into the test */
@@ -76,7 +77,7 @@ static const struct kt_backend *runnable(int i, int *ret_n)
         for (int j = 0; j < n_tried; j++) {
             struct kern *k;
 
-            if (open_backend(&from[j], &k) == 0) {
+            if (open_backend(&from[j], true, &k) == 0) {
                 kern_close(k);
                 list[n++] = &from[j];
             }
@@ -101,7 +102,7 @@ const struct kt_backend *kt_backend(int i)
     return runnable(i, &n);
 }
 
-struct kt *kt_open(const struct kt_backend *b)
+static struct kt *opened(const struct kt_backend *b, bool exact)
 {
     struct kt *t = calloc(1, sizeof(*t));
 
@@ -109,8 +110,18 @@ struct kt *kt_open(const struct kt_backend *b)
     snprintf(t->name, sizeof(t->name), "%s%s%s, %d threads", b->name,
              b->isa != NULL ? " " : "", b->isa != NULL ? b->isa : "",
              b->n_threads);
-    assert_int_equal(open_backend(b, &t->k), 0);
+    assert_int_equal(open_backend(b, exact, &t->k), 0);
     return t;
+}
+
+struct kt *kt_open(const struct kt_backend *b)
+{
+    return opened(b, true);
+}
+
+struct kt *kt_open_inexact(const struct kt_backend *b)
+{
+    return opened(b, false);
 }
 
 void kt_close(struct kt *t)

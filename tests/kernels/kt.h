@@ -53,6 +53,7 @@ struct kt {
 };
 
 struct kt *kt_open(const struct kt_backend *b);
+struct kt *kt_open_inexact(const struct kt_backend *b); /* exact = no */
 void kt_close(struct kt *t);
 
 /* A new buffer of just these bytes, filled from data (NULL: with 0xff, which is

@@ -44,6 +44,10 @@ tests_kernels_test_rows_LDADD = $(KT_LIBS)
 check_PROGRAMS += tests/kernels/test_gpu
 tests_kernels_test_gpu_LDADD = $(KT_LIBS)
 
+check_PROGRAMS += tests/kernels/test_lt
+tests_kernels_test_lt_SOURCES = tests/kernels/test_lt.c tests/cuemu/fake_lt.h
+tests_kernels_test_lt_LDADD = $(KT_LIBS)
+
 check_PROGRAMS += tests/kernels/test_pool
 tests_kernels_test_pool_LDADD = $(KERNELS_LIBS) $(TEST_LIBS)
 
