@@ -3,19 +3,29 @@
  *
  * kern_sample, to the bit of kernels/sample.h, without sorting the vocabulary.
  * A truncation keeps a prefix of the order (z descending, id ascending), so it
- * is a single element, the last one kept: found by a histogram over z, whose
- * weights are integers and can be added in any order, and a sort of the one
- * bucket in which it lies. The noise of an id is only needed where it could
- * win. A row is an item. Once per path.
+ * is a single element, the last one kept. top_k finds it by counts of buckets
+ * of z, top_p by the weight above a few values of z at a time, then above a few
+ * between two of these, and so on: weights are integers and can be added in any
+ * order. Only the few among which it is at last are sorted. The noise of an id
+ * is only needed where it could win. A row is an item. Once per path.
  *
  * On paths with a fused multiply-add, weights and noise are taken a vector at a
  * time by the same operations as in sample.h; portable calls sample.h.
  *
- * Tried (Zen 3, avx2, one thread, 128,896 logits, one row; bench_sample):
+ * Limit: a row of 128,896 z is 0.5 MB and stays in L2, so a pass costs by its
+ * arithmetic: an exponential and eight masked sums a vector. top-p in a flat
+ * tail is one such pass, a selection, short passes over what it found, and a
+ * draw: the noise of all ids that could win, Philox most of it.
+ *
+ * Tried (one thread, 128,896 logits, one row; bench_sample; Zen 3 with avx2,
+ * the last three Zen 5 with avx512):
  *   temperature 1: noise of each id through sample.h      24 ms
  *   the same a vector at a time                           0.6 ms  kept
  *   top-p in a flat tail: weights through sample.h        6.3 ms
- *   the same, exponentials a vector at a time             2.3 ms  kept
+ *   the same, exponentials a vector at a time             2.3 ms
+ *   the same, a histogram of weights over z               0.74 ms
+ *   the same, weights above eight values at a time        0.38 ms kept
+ *   the draw without top-p, of the 0.38                   0.20 ms
  */
 #include "kernels/sample.h"
 
@@ -24,8 +34,7 @@
 
 #include "kernels/cpu/ops.h"
 
-/* Buckets of equal width below the largest z; the last takes the rest. 32 a
- * unit: one holds about 3 % of the weight at most. */
+/* Buckets of equal width below the largest z; the last takes the rest. */
 #define N_BUCKET 1024
 #define BUCKET_SCALE 32.0f
 /* No noise is above this, so an id further behind the best cannot win. */
@@ -135,11 +144,6 @@ struct cand {
     int32_t id;
 };
 
-struct bucket {
-    uint64_t weight;
-    uint64_t n;
-};
-
 /* One row at work; the arrays are the thread's scratch. */
 struct row {
     const struct kern_sample_row *p;
@@ -147,10 +151,10 @@ struct row {
     int vocab;
     int32_t pos;
     float *z;            /* [vocab]; -infinity where masked */
-    float *list_z;       /* [vocab] what collect found */
-    int32_t *list_id;    /* [vocab] */
+    float *list_z;       /* [vocab + VF_N] what is looked at */
+    int32_t *list_id;    /* [vocab + VF_N] */
     struct cand *sorted; /* [vocab] one bucket of it */
-    struct bucket *hist; /* [N_BUCKET] */
+    int32_t *hist;       /* [N_BUCKET] */
     float z_max;
     int32_t id_max;  /* the first in the order */
     struct cand cut; /* the last one kept */
@@ -159,8 +163,8 @@ struct row {
 static size_t row_bytes(int vocab)
 {
     return (2 * sizeof(float) + sizeof(int32_t) + sizeof(struct cand)) *
-               (size_t)vocab +
-           sizeof(struct bucket) * N_BUCKET;
+               ((size_t)vocab + VF_N) +
+           sizeof(int32_t) * N_BUCKET;
 }
 
 /* ---- vector passes over a row ---- */
@@ -204,6 +208,50 @@ static int32_t first_equal(const float *x, int n, float v)
     return i;
 }
 
+/* Values of z above which a pass weighs. */
+#define N_CUTS 8
+
+/* For each of the cuts, which descend: the sum of sample_weight(x[i] - max)
+ * over x[i] >= cut. */
+static void weigh(const float *x, int n, float max, const float cut[N_CUTS],
+                  uint64_t sum[N_CUTS])
+{
+    int i = 0;
+
+    memset(sum, 0, N_CUTS * sizeof(*sum));
+#if ISA_LEVEL > 0
+    vq part[N_CUTS];
+
+    for (int k = 0; k < N_CUTS; k++) {
+        part[k] = vq_zero();
+    }
+    for (; i + VF_N <= n; i += VF_N) {
+        vf v = vf_load(x + i);
+
+        if (vf_ge_bits(v, vf_set(cut[N_CUTS - 1])) != 0) {
+            vq w = vq_of_2_40(vf_sample_exp(vf_sub(v, vf_set(max))));
+
+#pragma GCC unroll 8
+            for (int k = 0; k < N_CUTS; k++) {
+                part[k] = vq_add_ge(part[k], w, v, vf_set(cut[k]));
+            }
+        }
+    }
+    for (int k = 0; k < N_CUTS; k++) {
+        sum[k] = vq_sum(part[k]);
+    }
+#endif
+    for (; i < n; i++) {
+        if (x[i] >= cut[N_CUTS - 1]) {
+            uint64_t w = sample_weight(x[i] - max);
+
+            for (int k = 0; k < N_CUTS; k++) {
+                sum[k] += x[i] >= cut[k] ? w : 0;
+            }
+        }
+    }
+}
+
 /* The sum of sample_weight(x[i] - max). */
 static uint64_t total_weight(const float *x, int n, float max)
 {
@@ -211,13 +259,16 @@ static uint64_t total_weight(const float *x, int n, float max)
     int i = 0;
 
 #if ISA_LEVEL > 0
-    for (; i + VF_N <= n; i += VF_N) {
-        vf d = vf_sub(vf_load(x + i), vf_set(max));
+    vq part = vq_zero();
 
-        if (vf_ge_bits(d, vf_set(NO_WEIGHT)) != 0) {
-            total += vf_sum_2_40(vf_sample_exp(d));
+    for (; i + VF_N <= n; i += VF_N) {
+        vf d = vf_sub(vf_load(x + i), vf_set(max)), low = vf_set(NO_WEIGHT);
+
+        if (vf_ge_bits(d, low) != 0) {
+            part = vq_add_ge(part, vq_of_2_40(vf_sample_exp(d)), d, low);
         }
     }
+    total = vq_sum(part);
 #endif
     for (; i < n; i++) {
         float d = x[i] - max;
@@ -287,28 +338,56 @@ static bool is_kept(const struct row *r, int32_t id)
     return r->z[id] > r->cut.z || (r->z[id] == r->cut.z && id <= r->cut.id);
 }
 
-/* What is kept so far and lies within depth of the largest z, to the lists. */
-static int collect(struct row *r, float depth)
+/* Of the n numbers at z those within [low, high), with their ids, to the lists,
+ * in their order; ids NULL: they are 0 .. n - 1. The lists may be where they
+ * come from. Returns how many they are. */
+static int select_range(struct row *r, const float *z, const int32_t *ids,
+                        int n, float low, float high)
 {
-    float low = r->z_max - depth;
-    int n = 0;
+    int found = 0, i = 0;
 
-    low = low > r->cut.z ? low : r->cut.z;
-    for (int32_t i = 0; i < r->vocab; i += VF_N) {
-        int left = imin(VF_N, r->vocab - i);
-        unsigned bits = vf_ge_bits(vf_load_n(r->z + i, left), vf_set(low)) &
-                        ((1u << left) - 1u);
+#if ISA_LEVEL > 0
+    for (; i + VF_N <= n; i += VF_N) {
+        vf v = vf_load(z + i);
+        unsigned bits =
+            vf_ge_bits(v, vf_set(low)) & ~vf_ge_bits(v, vf_set(high));
 
-        for (; bits != 0; bits &= bits - 1) {
-            int32_t id = i + __builtin_ctz(bits);
+        if (bits != 0) {
+            vi id = ids == NULL ? vi_count((uint32_t)i) : vi_load(ids + i);
 
-            if (is_kept(r, id)) {
-                r->list_z[n] = r->z[id];
-                r->list_id[n++] = id;
-            }
+            vf_pack(r->list_z + found, v, bits);
+            vi_pack(r->list_id + found, id, bits);
+            found += __builtin_popcount(bits);
         }
     }
-    return n;
+#endif
+    for (; i < n; i++) {
+        if (z[i] >= low && !(z[i] >= high)) {
+            r->list_z[found] = z[i];
+            r->list_id[found++] = ids == NULL ? i : ids[i];
+        }
+    }
+    return found;
+}
+
+/* Those within depth of the largest z, to the lists. */
+static int collect(struct row *r, float depth)
+{
+    return select_range(r, r->z, NULL, r->vocab, r->z_max - depth, INFINITY);
+}
+
+/* What top_k kept, to the lists. */
+static int collect_kept(struct row *r)
+{
+    int n = select_range(r, r->z, NULL, r->vocab, r->cut.z, INFINITY), kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (is_kept(r, r->list_id[i])) {
+            r->list_z[kept] = r->list_z[i];
+            r->list_id[kept++] = r->list_id[i];
+        }
+    }
+    return kept;
 }
 
 static int bucket_of(const struct row *r, float z)
@@ -318,43 +397,12 @@ static int bucket_of(const struct row *r, float z)
     return x < (float)(N_BUCKET - 1) ? (int)x : N_BUCKET - 1;
 }
 
-/* sample_exp(z[i] - z_max) of the next few collected ones; returns how many. */
-static int next_weights(const struct row *r, int i, int n, float *ret)
+static void fill_hist(struct row *r, int n)
 {
-#if ISA_LEVEL > 0
-    int left = imin(VF_N, n - i);
-    vf d = vf_sub(vf_load_n(r->list_z + i, left), vf_set(r->z_max));
-
-    vf_store(ret, vf_sample_exp(d));
-    return left;
-#else
-    (void)n;
-    ret[0] = sample_exp(r->list_z[i] - r->z_max);
-    return 1;
-#endif
-}
-
-/* Counts and weighs the n collected ones; returns the sum of their weights. */
-static uint64_t fill_hist(struct row *r, int n)
-{
-    uint64_t sum = 0;
-    int step;
-
     memset(r->hist, 0, sizeof(*r->hist) * N_BUCKET);
-    for (int i = 0; i < n; i += step) {
-        float e[VF_N];
-
-        step = next_weights(r, i, n, e);
-        for (int k = 0; k < step; k++) {
-            struct bucket *b = &r->hist[bucket_of(r, r->list_z[i + k])];
-            uint64_t w = (uint64_t)llrint((double)e[k] * SAMPLE_ONE);
-
-            b->n++;
-            b->weight += w;
-            sum += w;
-        }
+    for (int i = 0; i < n; i++) {
+        r->hist[bucket_of(r, r->list_z[i])]++;
     }
-    return sum;
 }
 
 static int by_order(const void *pa, const void *pb)
@@ -383,68 +431,131 @@ static int sort_bucket(struct row *r, int n, int bucket)
     return n_in;
 }
 
-/* The depths at which the few or many that a cut needs are looked for. */
-static const float depths[] = {3.0f, 9.0f, 29.0f, INFINITY};
+/* The depths at which the few or many that top_k needs are looked for. */
+static const float depths[] = {3.0f, 9.0f, 29.0f, 2 * SAMPLE_MAX_Z};
 #define N_DEPTHS 4
 
 static void keep_top_k(struct row *r)
 {
-    uint64_t before = 0, k = (uint64_t)r->p->top_k;
-    int b = 0, n = 0;
+    int before = 0, k = r->p->top_k, b = 0, n = 0;
 
-    if (r->p->top_k <= 0 || r->p->top_k >= r->vocab) {
+    if (k <= 0 || k >= r->vocab) {
         return;
     }
-    for (int i = 0; i < N_DEPTHS && (uint64_t)n < k; i++) {
+    for (int i = 0; i < N_DEPTHS && n < k; i++) {
         n = collect(r, depths[i]);
     }
-    if ((uint64_t)n < k) {
+    if (n < k) {
         return; /* the mask leaves fewer */
     }
     fill_hist(r, n);
-    while (before + r->hist[b].n < k) {
-        before += r->hist[b++].n;
+    while (before + r->hist[b] < k) {
+        before += r->hist[b++];
     }
     sort_bucket(r, n, b);
     r->cut = r->sorted[k - before - 1];
 }
 
-/* The weight of all that is kept so far. */
-static uint64_t kept_weight(struct row *r)
+/* Where the last one kept lies: low <= z < high; the weight at high and above.
+ */
+struct range {
+    float low, high;
+    uint64_t above;
+};
+
+/* To the first cut above which there is enough, and the one before it. */
+static void narrow(struct range *g, double limit, const float cut[N_CUTS],
+                   const uint64_t sum[N_CUTS])
 {
-    if (r->cut.id == INT32_MAX) { /* no cut yet: all but masked ones */
-        return total_weight(r->z, r->vocab, r->z_max);
+    uint64_t above = g->above;
+    int k = 0;
+
+    while (k < N_CUTS - 1 && (double)(above + sum[k]) < limit) {
+        g->high = cut[k];
+        g->above = above + sum[k++];
     }
-    return fill_hist(r, collect(r, INFINITY));
+    g->low = cut[k];
+}
+
+/* Below low, nothing weighs. */
+static const float first_depths[N_CUTS] = {0.5f, 1.5f,  3.0f,  5.0f,
+                                           8.0f, 12.0f, 18.0f, -NO_WEIGHT};
+/* So few are sorted. */
+#define FEW 64
+
+/* No float lies between the ends: all z of the range are equal. */
+static bool is_point(const struct range *g)
+{
+    float middle = g->low + (g->high - g->low) * 0.5f;
+
+    return middle == g->low || middle == g->high;
+}
+
+/* The last one of the n in the lists, all that the range holds, before which
+ * there is less than limit. */
+static struct cand last_below(struct row *r, const struct range *g, int n,
+                              double limit)
+{
+    uint64_t before = g->above;
+    struct cand last = {r->list_z[0], r->list_id[0]};
+
+    if (!is_point(g)) {
+        for (int i = 0; i < n; i++) {
+            r->sorted[i] = (struct cand){r->list_z[i], r->list_id[i]};
+        }
+        qsort(r->sorted, (size_t)n, sizeof(*r->sorted), by_order);
+        last = r->sorted[0];
+    }
+    for (int i = 1; i < n; i++) {
+        before += sample_weight(last.z - r->z_max);
+        if ((double)before >= limit) {
+            break;
+        }
+        last.z = is_point(g) ? r->list_z[i] : r->sorted[i].z;
+        last.id = is_point(g) ? r->list_id[i] : r->sorted[i].id;
+    }
+    return last;
 }
 
 static void keep_top_p(struct row *r)
 {
-    uint64_t before = 0;
-    int b = 0, n = 0, last = 0;
+    const int32_t *ids = r->cut.id == INT32_MAX ? NULL : r->list_id;
+    const float *z = ids == NULL ? r->z : r->list_z;
+    struct range g = {0, nextafterf(r->z_max, INFINITY), 0};
+    float cut[N_CUTS];
+    uint64_t sum[N_CUTS];
+    int n = r->vocab;
     double limit;
 
     if (!(r->p->top_p < 1.0f)) {
         return;
     }
-    limit = (double)r->p->top_p * (double)kept_weight(r);
-    for (int i = 0; i < N_DEPTHS; i++) {
-        n = collect(r, depths[i]);
-        if ((double)fill_hist(r, n) >= limit) {
-            break;
+    if (ids != NULL) {
+        n = collect_kept(r);
+    }
+    for (int k = 0; k < N_CUTS; k++) {
+        cut[k] = r->z_max - first_depths[k];
+    }
+    weigh(z, n, r->z_max, cut, sum);
+    limit = (double)r->p->top_p * (double)sum[N_CUTS - 1];
+    if (!(limit > 0)) {
+        r->cut = (struct cand){r->z_max, r->id_max};
+        return;
+    }
+    narrow(&g, limit, cut, sum);
+    n = select_range(r, z, ids, n, g.low, g.high);
+    while (n > FEW && !is_point(&g)) {
+        for (int k = 0; k < N_CUTS; k++) {
+            cut[k] = k == N_CUTS - 1
+                         ? g.low
+                         : fmaxf(g.low, g.high - (g.high - g.low) *
+                                                     (float)(k + 1) / N_CUTS);
         }
+        weigh(r->list_z, n, r->z_max, cut, sum);
+        narrow(&g, limit, cut, sum);
+        n = select_range(r, r->list_z, r->list_id, n, g.low, g.high);
     }
-    while (b < N_BUCKET - 1 && (double)(before + r->hist[b].weight) < limit) {
-        before += r->hist[b++].weight;
-    }
-    n = sort_bucket(r, n, b);
-    for (int i = 0; i < n; i++) {
-        if ((double)before < limit) {
-            last = i;
-        }
-        before += sample_weight(r->sorted[i].z - r->z_max);
-    }
-    r->cut = r->sorted[last];
+    r->cut = last_below(r, &g, n, limit);
 }
 
 /* ---- steps 6 and 7 ---- */
@@ -648,14 +759,14 @@ static void sample_item(void *arg, int i_item, int i_thread)
                          (size_t)i_item * (size_t)s->a->stride,
                     .vocab = s->a->vocab,
                     .pos = ((const int32_t *)cpu_at(s->a->pos))[i_item],
-                    .hist = (struct bucket *)scratch};
+                    .hist = (int32_t *)scratch};
     bool finite;
     float max = row_max(r.l, r.vocab, &finite);
 
     r.sorted = (struct cand *)(r.hist + N_BUCKET);
     r.z = (float *)(r.sorted + r.vocab);
     r.list_z = r.z + r.vocab;
-    r.list_id = (int32_t *)(r.list_z + r.vocab);
+    r.list_id = (int32_t *)(r.list_z + r.vocab + VF_N);
     out->logprob = NAN;
     out->n_top = 0;
     out->pad = 0;

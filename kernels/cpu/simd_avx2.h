@@ -221,23 +221,76 @@ INLINE void vi_store4(uint32_t *to, vi a, vi b, vi c, vi d)
     }
 }
 
-/* The sum over lanes of x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
-INLINE uint64_t vf_sum_2_40(vf x)
+/* A 64-bit integer a lane. */
+typedef struct {
+    __m256i lo, hi;
+} vq;
+
+INLINE vq vq_zero(void)
+{
+    vq q = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+
+    return q;
+}
+
+/* x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
+INLINE vq vq_of_2_40(vf x)
 {
     const __m256d one = _mm256_set1_pd(0x1p40),
                   magic = _mm256_set1_pd(0x1.8p52);
     __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
     __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-    __m256i sum;
-    int64_t out[4];
+    vq q;
 
     lo = _mm256_add_pd(_mm256_mul_pd(lo, one), magic);
     hi = _mm256_add_pd(_mm256_mul_pd(hi, one), magic);
-    sum = _mm256_add_epi64(
-        _mm256_sub_epi64(_mm256_castpd_si256(lo), _mm256_castpd_si256(magic)),
-        _mm256_sub_epi64(_mm256_castpd_si256(hi), _mm256_castpd_si256(magic)));
-    _mm256_storeu_si256((void *)out, sum);
+    q.lo =
+        _mm256_sub_epi64(_mm256_castpd_si256(lo), _mm256_castpd_si256(magic));
+    q.hi =
+        _mm256_sub_epi64(_mm256_castpd_si256(hi), _mm256_castpd_si256(magic));
+    return q;
+}
+
+/* to + x in the lanes where a >= b. */
+INLINE vq vq_add_ge(vq to, vq x, vf a, vf b)
+{
+    __m256i m = _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+    __m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(m));
+    __m256i hi = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(m, 1));
+
+    to.lo = _mm256_add_epi64(to.lo, _mm256_and_si256(x.lo, lo));
+    to.hi = _mm256_add_epi64(to.hi, _mm256_and_si256(x.hi, hi));
+    return to;
+}
+
+INLINE uint64_t vq_sum(vq x)
+{
+    int64_t out[4];
+
+    _mm256_storeu_si256((void *)out, _mm256_add_epi64(x.lo, x.hi));
     return (uint64_t)(out[0] + out[1] + out[2] + out[3]);
+}
+
+/* The lanes of x whose bits are set, in their order, to to[0..]; to has room
+ * for a whole vector. */
+INLINE void vf_pack(float *to, vf x, unsigned bits)
+{
+    float lane[8];
+
+    _mm256_storeu_ps(lane, x);
+    for (; bits != 0; bits &= bits - 1) {
+        *to++ = lane[__builtin_ctz(bits)];
+    }
+}
+
+INLINE void vi_pack(int32_t *to, vi x, unsigned bits)
+{
+    int32_t lane[8];
+
+    _mm256_storeu_si256((void *)lane, x);
+    for (; bits != 0; bits &= bits - 1) {
+        *to++ = lane[__builtin_ctz(bits)];
+    }
 }
 
 /* ---- folds: lane i with i + 4, i + 2, i + 1 ---- */

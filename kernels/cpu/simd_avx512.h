@@ -222,27 +222,61 @@ INLINE void vi_store4(uint32_t *to, vi a, vi b, vi c, vi d)
     }
 }
 
-/* The sum over lanes of x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
-INLINE uint64_t vf_sum_2_40(vf x)
+/* A 64-bit integer a lane. */
+typedef struct {
+    __m512i lo, hi;
+} vq;
+
+INLINE vq vq_zero(void)
+{
+    vq q = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+
+    return q;
+}
+
+/* x * 2^40 as integers, to nearest even; 0 <= x <= 1. */
+INLINE vq vq_of_2_40(vf x)
 {
     const __m512d one = _mm512_set1_pd(0x1p40),
                   magic = _mm512_set1_pd(0x1.8p52);
     __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
     __m512d hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
-    __m512i sum;
-    int64_t out[8];
-    uint64_t total = 0;
+    vq q;
 
     lo = _mm512_add_pd(_mm512_mul_pd(lo, one), magic);
     hi = _mm512_add_pd(_mm512_mul_pd(hi, one), magic);
-    sum = _mm512_add_epi64(
-        _mm512_sub_epi64(_mm512_castpd_si512(lo), _mm512_castpd_si512(magic)),
-        _mm512_sub_epi64(_mm512_castpd_si512(hi), _mm512_castpd_si512(magic)));
-    _mm512_storeu_si512(out, sum);
-    for (int i = 0; i < 8; i++) {
-        total += (uint64_t)out[i];
-    }
-    return total;
+    q.lo =
+        _mm512_sub_epi64(_mm512_castpd_si512(lo), _mm512_castpd_si512(magic));
+    q.hi =
+        _mm512_sub_epi64(_mm512_castpd_si512(hi), _mm512_castpd_si512(magic));
+    return q;
+}
+
+/* to + x in the lanes where a >= b. */
+INLINE vq vq_add_ge(vq to, vq x, vf a, vf b)
+{
+    __mmask16 m = _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+
+    to.lo = _mm512_mask_add_epi64(to.lo, (__mmask8)m, to.lo, x.lo);
+    to.hi = _mm512_mask_add_epi64(to.hi, (__mmask8)(m >> 8), to.hi, x.hi);
+    return to;
+}
+
+INLINE uint64_t vq_sum(vq x)
+{
+    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(x.lo, x.hi));
+}
+
+/* The lanes of x whose bits are set, in their order, to to[0..]; to has room
+ * for a whole vector. */
+INLINE void vf_pack(float *to, vf x, unsigned bits)
+{
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16)bits, x));
+}
+
+INLINE void vi_pack(int32_t *to, vi x, unsigned bits)
+{
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)bits, x));
 }
 
 /* ---- folds: lane i with i + 8, i + 4, i + 2, i + 1 ---- */

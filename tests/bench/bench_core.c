@@ -191,6 +191,25 @@ int model_copy_page(struct model *m, enum model_group g, int dst, int src)
     return 0;
 }
 
+/* No session is saved here. */
+size_t model_page_bytes(const struct model *m, enum model_group g)
+{
+    return (size_t)m->info.memory.kv_page_bytes[g];
+}
+
+int model_export_page(struct model *m, enum model_group g, int page, void *to)
+{
+    (void)to;
+    return model_copy_page(m, g, page, page);
+}
+
+int model_import_page(struct model *m, enum model_group g, int page,
+                      const void *from)
+{
+    (void)from;
+    return model_copy_page(m, g, page, page);
+}
+
 int model_scrub_page(struct model *m, enum model_group g, int page)
 {
     return model_copy_page(m, g, page, page);

@@ -449,15 +449,86 @@ static void run_sampled(struct bench *b)
     print_parts("batch 1, drafts 3, temperature 1, top-p 0.95", &r);
 }
 
-/* Each depth, and the engine's choice. */
+/* ---- drafts -------------------------------------------------------------- */
+
+#define N_DEPTHS (MODEL_MAX_DRAFTS + 2) /* and the engine's choice, the last \
+                                         */
+/* Steps in which the engine finds its depth; tokens that every case draws. */
+#define LEARN_STEPS 96
+#define DRAFT_TOKENS 240
+#define DRAFT_TURN 24 /* tokens between two cases' turns */
+
+struct depth_case {
+    struct streams s;
+    int tokens, steps;
+    double seconds;
+};
+
+/* A chosen depth is chosen by now; the answer is not. */
+static void learn_depth(struct bench *b)
+{
+    streams_begin(&b->s, 1, -1, 128);
+    for (int i = 0; i < LEARN_STEPS; i++) {
+        streams_step(&b->s);
+    }
+    streams_end(&b->s);
+}
+
+static void one_turn(struct depth_case *c, int until)
+{
+    double t = probe_now();
+
+    while (c->tokens < until) {
+        c->tokens += streams_step(&c->s);
+        c->steps++;
+    }
+    c->seconds += probe_now() - t;
+}
+
+/* All depths take turns, drawing the same tokens from the same place. */
+static void compare_depths(struct bench *b)
+{
+    struct depth_case c[N_DEPTHS] = {0};
+    double base = 0;
+
+    learn_depth(b);
+    for (int i = 0; i < N_DEPTHS; i++) {
+        streams_fork(&c[i].s, &b->s, i, i < N_DEPTHS - 1 ? i : -1, 128);
+        streams_step(&c[i].s);
+    }
+    for (int n = DRAFT_TURN; n <= DRAFT_TOKENS; n += DRAFT_TURN) {
+        for (int i = 0; i < N_DEPTHS; i++) {
+            one_turn(&c[i], n);
+        }
+    }
+    printf("\n  the same %d tokens at each depth, in turns of %d:\n"
+           "  %6s | %8s %8s | %6s %8s\n",
+           DRAFT_TOKENS, DRAFT_TURN, "drafts", "tokens/s", "ms/step", "length",
+           "by 0");
+    for (int i = 0; i < N_DEPTHS; i++) {
+        double rate = c[i].tokens / c[i].seconds;
+        char name[16];
+
+        base = i == 0 ? rate : base;
+        snprintf(name, sizeof(name), i < N_DEPTHS - 1 ? "%d" : "chosen", i);
+        printf("  %6s | %8.2f %8.2f | %6.3f %8.3f\n", name, rate,
+               c[i].seconds / c[i].steps * 1e3,
+               (double)c[i].tokens / c[i].steps, rate / base);
+        streams_end(&c[i].s);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
 static void run_drafts(struct bench *b, struct rounds *deepest)
 {
     static struct rounds r;
 
+    compare_depths(b);
+    print_head();
     for (int depth = 1; depth <= MODEL_MAX_DRAFTS; depth++) {
         run_case(b, 1, depth, 128, deepest);
     }
-    run_case(b, 1, -1, 128, &r);
     for (int n = 2; n <= STREAMS_MAX && !b->o->quick; n *= 2) {
         run_case(b, n, -1, 128, &r);
     }

@@ -62,6 +62,15 @@ tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
 	tests/bench/bench_attn$(EXEEXT)
 
+# `make check` links them all, so that none is found broken when it is wanted.
+check-local: tests/bench/bench_attn$(EXEEXT) tests/bench/bench_core$(EXEEXT) \
+	tests/bench/bench_daemon$(EXEEXT) tests/bench/bench_drafts$(EXEEXT) \
+	tests/bench/bench_expert$(EXEEXT) tests/bench/bench_gpu$(EXEEXT) \
+	tests/bench/bench_linear$(EXEEXT) tests/bench/bench_load$(EXEEXT) \
+	tests/bench/bench_mask$(EXEEXT) tests/bench/bench_model$(EXEEXT) \
+	tests/bench/bench_sample$(EXEEXT) tests/bench/bench_session$(EXEEXT) \
+	tests/bench/bench_tokenizer$(EXEEXT)
+
 # The kernels of a device against kernels/cuda/ROOFLINE.md; skips without one.
 EXTRA_PROGRAMS += tests/bench/bench_gpu
 tests_bench_bench_gpu_LDADD = $(KERNELS_LIBS)

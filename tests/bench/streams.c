@@ -123,6 +123,14 @@ void streams_begin(struct streams *s, int n, int depth, int ctx)
     }
 }
 
+void streams_fork(struct streams *to, const struct streams *from, int slot,
+                  int depth, int ctx)
+{
+    *to = *from;
+    to->first = slot;
+    streams_begin(to, 1, depth, ctx);
+}
+
 void streams_end(struct streams *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -143,7 +151,8 @@ static void set_pages(const struct streams *s, int i, struct model_span *span)
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         int first = g == MODEL_SLIDING ? low / MODEL_PAGE_TOK : 0;
 
-        span->pages[g] = s->table[g] + (size_t)i * (size_t)s->n_table + first;
+        span->pages[g] =
+            s->table[g] + (size_t)(s->first + i) * (size_t)s->n_table + first;
         span->first_page[g] = first;
         span->n_pages[g] = end - first;
     }

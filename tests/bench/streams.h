@@ -24,6 +24,7 @@ struct streams {
     const struct synth *shape;
     int max;      /* streams that there is room for */
     int n;        /* that are open */
+    int first;    /* slot of the first one's pages; 0 unless several share m */
     int depth;    /* drafts a step, -1: the engine's choice */
     bool sampled; /* temperature 1, top-p 0.95; else greedy */
     int n_table;  /* pages a sequence may have */
@@ -41,6 +42,10 @@ void streams_finish(struct streams *s);
 /* n streams after ctx tokens; ctx 0: after one. */
 void streams_begin(struct streams *s, int n, int depth, int ctx);
 void streams_end(struct streams *s);
+/* One more stream in slot `slot` of the same pages, drawing the same tokens as
+ * one that streams_begin of 1 begins: for cases that take turns. */
+void streams_fork(struct streams *to, const struct streams *from, int slot,
+                  int depth, int ctx);
 int streams_step(struct streams *s); /* tokens drawn by all */
 /* One prompt of n tokens, with drafting or without; seconds. */
 double streams_prefill(struct streams *s, int n, int depth);

@@ -587,13 +587,13 @@ static void test_temperature_near_zero_and_huge_logits(void **state)
 static void random_row(struct kern_sample_row *p, uint64_t *seed, int vocab)
 {
     static const float temperature[] = {0, 0.3f, 1, 1.7f};
-    static const float top_p[] = {1, 0.9f, 0.5f, 0.05f};
+    static const float top_p[] = {1, 0.9f, 0.5f, 0.05f, 0.9999999f, 1e-30f, 0};
     static const float min_p[] = {0, 0.02f, 0.3f};
 
     *p = plain;
     p->seed = kt_random(seed);
     p->temperature = temperature[kt_random(seed) % 4];
-    p->top_p = top_p[kt_random(seed) % 4];
+    p->top_p = top_p[kt_random(seed) % 7];
     p->min_p = min_p[kt_random(seed) % 3];
     p->beta = kt_random(seed) % 4 == 0 ? 0.8f : 1;
     p->top_k = kt_random(seed) % 2 ? (int)(kt_random(seed) % 50) : 0;
@@ -611,6 +611,30 @@ static void random_row(struct kern_sample_row *p, uint64_t *seed, int vocab)
                    : -1;
 }
 
+/* Logits whose cuts lie in different ways: among many that are equal, in a flat
+ * tail, between two neighbours, where a float has no fraction. */
+static float shaped(int shape, uint64_t *seed)
+{
+    double u = kt_uniform(seed);
+
+    switch (shape) {
+    case 0:
+        return rintf(40 * (float)u) / 4;
+    case 1:
+        return rintf(40 * (float)u) / 64;
+    case 2:
+        return (float)(u * 3 - 12 + (kt_random(seed) % 512 == 0 ? 9 : 0));
+    case 3:
+        return 7.25f;
+    case 4:
+        return kt_random(seed) % 2 == 0 ? 1.0f : nextafterf(1.0f, 2.0f);
+    case 5:
+        return (float)(u * 1e-30);
+    default:
+        return (float)((u - 0.5) * 4e9);
+    }
+}
+
 static void compare(const struct kt_backend *b, int vocab, uint64_t seed)
 {
     struct kt *ref = kt_open(&kt_ref), *t = kt_open(b);
@@ -620,7 +644,7 @@ static void compare(const struct kt_backend *b, int vocab, uint64_t seed)
     uint32_t *mask = malloc((size_t)words * 2 * sizeof(*mask));
 
     assert_true(l != NULL && pen != NULL && mask != NULL);
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 140; round++) {
         struct kern_sample_row p;
         struct kern_sample_out want[2], got[2];
         struct job j = {.n = 2,
@@ -634,8 +658,7 @@ static void compare(const struct kt_backend *b, int vocab, uint64_t seed)
                         .n_mask_words = 2 * words};
 
         for (int i = 0; i < vocab; i++) {
-            /* coarse, so that ties are common */
-            l[i] = rintf(40 * kt_uniform(&seed)) / (round % 2 ? 4 : 64);
+            l[i] = shaped(round % 7, &seed);
             pen[i].id = (int32_t)((i * 5 + 3) % vocab);
             pen[i].count = (int32_t)(kt_random(&seed) % 5) - 1;
             pen[i].bias = kt_random(&seed) % 3 == 0
