@@ -451,8 +451,8 @@ static void run_sampled(struct bench *b)
 
 /* ---- drafts -------------------------------------------------------------- */
 
-#define N_DEPTHS (MODEL_MAX_DRAFTS + 2) /* and the engine's choice, the last \
-                                         */
+/* And the engine's choice, the last. */
+#define N_DEPTHS (MODEL_MAX_DRAFTS + 2)
 /* Steps in which the engine finds its depth; tokens that every case draws. */
 #define LEARN_STEPS 96
 #define DRAFT_TOKENS 240
