@@ -148,6 +148,7 @@ daemon_libsched_a_SOURCES = \
 	daemon/sched/core.h \
 	daemon/sched/core_cache.c \
 	daemon/sched/core_named.c \
+	daemon/sched/core_owner.c \
 	daemon/sched/core_priv.h \
 	daemon/sched/core_save.c \
 	daemon/sched/core_step.c \

@@ -97,6 +97,8 @@ static const struct conf_key table[] = {
         "Whether what was computed is kept for later requests", false),
     BOOL(share_prefix_cache, "no",
         "Whether users take up each other's prefixes", false),
+    NUMBER(kv_share_per_owner, CONF_REAL, "1", 0.001, 1, "",
+        "The share of the KV cache that one user (and tenant) may hold", false),
     NUMBER(memory_utilization, CONF_REAL, "0", 0, 0.99, "",
         "The share of memory that a plan may fill", false),
     BOOL(cuda_graphs, "yes",

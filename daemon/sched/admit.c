@@ -49,7 +49,7 @@ static struct event *refused_key(const struct job *j, const char *code,
  * and the pools have room for. */
 static int answer_limit(const struct job *j, const struct admit_conf *c)
 {
-    int fits = c->geo->max_len - j->n_ids;
+    int fits = c->max_len - j->n_ids;
 
     return j->max_tokens > 0 && j->max_tokens < fits ? j->max_tokens : fits;
 }
@@ -135,6 +135,7 @@ int admit_job(struct task **ret, struct job *j, const struct admit_conf *c,
     t = xcalloc(1, sizeof(*t));
     t->seq = -1;
     t->n_prompt = j->n_ids;
+    t->most = j->n_ids + dc.max_tokens;
     t->progress_done = -1;
     t->n_cached = -1;
     r = session_create(&t->session, c->pool, c->geo, j->ids,

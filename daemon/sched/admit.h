@@ -37,6 +37,7 @@ struct task {
     uint64_t last_step;
     uint64_t salt; /* its cache domain */
     int n_prompt;
+    int most;     /* tokens that it can come to have, answer included */
     int n_cached; /* prompt tokens that were not computed; -1: not known yet */
     int n_kept;   /* tokens that it has put into the prefix index */
     int sparse[TASK_MAX_SPARSE], n_sparse; /* its checkpoints on the way */
@@ -62,6 +63,7 @@ struct admit_conf {
     int n_stop_ids;
     int32_t think_end, tool_call; /* ids of </think>, <tool_call>; -1: none */
     int max_prompt_tokens;
+    int max_len; /* tokens of a sequence of this owner */
     int vocab;
     int max_drafts; /* MTP layers that the model has */
 };

@@ -16,7 +16,9 @@
  * running request is never evicted and may evict all others, so it always
  * advances (no livelock); a request that cannot get pages keeps what it has
  * and waits: pages are taken from somebody only for somebody who comes before
- * him, and only if that is enough.
+ * him, and only if that is enough. Where an owner has all that one may have,
+ * only his own give way, by the same rules: among them the first one always
+ * advances, and nobody else waits for that.
  */
 
 #include "daemon/sched/batch.h"
@@ -30,6 +32,8 @@
 
 /* The share of the target that prefill gets though decoding fills it. */
 #define PREFILL_SHARE 4
+/* Pages, more than there are; half of them may come back. */
+#define NO_LIMIT (INT_MAX / 2)
 /* How much an older measurement counts when a new one comes. */
 #define RATE_KEEP 0.9
 /* And how much where a step took far longer than was expected of it: what was
@@ -57,6 +61,8 @@ struct batch_work {
     bool *no_seat;    /* [max_owners] nothing of it can be admitted */
     int n_order;
     int free[MODEL_N_GROUPS];
+    int (
+        *own)[MODEL_N_GROUPS]; /* [max_owners] as free, under the owner's cap */
     int seats;
     int oldest; /* running, not paused; -1 none */
     int soft, hard, rows;
@@ -145,9 +151,10 @@ int batch_plan_create(struct batch_plan **ret, int max_req, int max_owners)
     w->served = calloc(m, sizeof(*w->served));
     w->seats_of = calloc(m, sizeof(*w->seats_of));
     w->no_seat = calloc(m, sizeof(*w->no_seat));
+    w->own = calloc(m, sizeof(*w->own));
     if (p->pick == NULL || p->evict == NULL || w->st == NULL ||
         w->order == NULL || w->doom == NULL || w->served == NULL ||
-        w->seats_of == NULL || w->no_seat == NULL) {
+        w->seats_of == NULL || w->no_seat == NULL || w->own == NULL) {
         batch_plan_destroy(p);
         return -ENOMEM;
     }
@@ -166,6 +173,7 @@ void batch_plan_destroy(struct batch_plan *p)
     free(p->work->served);
     free(p->work->seats_of);
     free(p->work->no_seat);
+    free(p->work->own);
     free(p->work);
     free(p->pick);
     free(p->evict);
@@ -244,12 +252,18 @@ static bool goes_before(const struct batch_req *a, const struct batch_req *b)
     return a->arrival > b->arrival;
 }
 
-static int victim(const struct batch_work *w, int i)
+static bool same_owner(const struct batch_work *w, int i, int j)
+{
+    return w->a->req[i].owner == w->a->req[j].owner;
+}
+
+/* own: of i's owner. */
+static int victim(const struct batch_work *w, int i, bool own)
 {
     int v = -1;
 
     for (int j = 0; j < w->a->n_req; j++) {
-        if (may_evict(w, i, j) &&
+        if (may_evict(w, i, j) && (!own || same_owner(w, i, j)) &&
             (v < 0 || goes_before(&w->a->req[j], &w->a->req[v]))) {
             v = j;
         }
@@ -264,6 +278,7 @@ static void evict(struct batch_work *w, struct batch_plan *p, int j)
 
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         w->free[g] += q->held[g] - q->shared[g] + s->got[g];
+        w->own[q->owner][g] += q->held[g] - q->shared[g] + s->got[g];
         s->got[g] = 0;
     }
     w->seats++;
@@ -277,92 +292,164 @@ static void evict(struct batch_work *w, struct batch_plan *p, int j)
     }
 }
 
+static bool enough(const int have[MODEL_N_GROUPS],
+                   const int need[MODEL_N_GROUPS])
+{
+    return have[MODEL_FULL] >= need[MODEL_FULL] &&
+           have[MODEL_SLIDING] >= need[MODEL_SLIDING];
+}
+
 /* Pages that others share are nobody's when all of them are gone: whether all
- * that there are will do for i, which has the pool for itself then. */
+ * that there are will do for i, which has them for itself then. */
 static bool all_is_enough(const struct batch_work *w, int i,
+                          const int all[MODEL_N_GROUPS],
                           const int need[MODEL_N_GROUPS],
                           int have[MODEL_N_GROUPS])
 {
-    bool ok = true;
-
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        int n = w->a->all_pages[g] - w->a->req[i].held[g] - w->st[i].got[g];
+        int n = all[g] - w->a->req[i].held[g] - w->st[i].got[g];
 
         have[g] = n > have[g] ? n : have[g];
-        ok = ok && have[g] >= need[g];
     }
-    return ok;
+    return enough(have, need);
 }
 
-/* Evicts as many as it takes until need[] pages and a seat (if wanted) are
- * free for i; nobody where even all whom it may evict are not enough. */
-static bool make_room(struct batch_work *w, struct batch_plan *p, int i,
-                      const int need[MODEL_N_GROUPS], bool seat)
+/* Nobody else of its owner has a seat. */
+static bool is_alone(const struct batch_work *w, int i)
 {
-    int have[MODEL_N_GROUPS];
-    int seats = w->seats, n = 0;
-    bool ok;
+    for (int j = 0; j < w->a->n_req; j++) {
+        if (j != i && same_owner(w, i, j) && w->st[j].seated &&
+            !w->st[j].doomed) {
+            return false;
+        }
+    }
+    return true;
+}
 
-    memcpy(have, w->free, sizeof(have));
-    while (!(ok = have[MODEL_FULL] >= need[MODEL_FULL] &&
-                  have[MODEL_SLIDING] >= need[MODEL_SLIDING] &&
-                  (!seat || seats > 0))) {
-        int j = victim(w, i);
+/* What it takes to let i go on, and what there would be. */
+struct claim {
+    int i;
+    bool seat;                /* wanted, too */
+    int need[MODEL_N_GROUPS]; /* pages of the pool */
+    int need_own[MODEL_N_GROUPS];
+    int have[MODEL_N_GROUPS], have_own[MODEL_N_GROUPS];
+    int seats;
+    int n_doomed; /* the first of w->doom */
+};
 
+static void doom(struct batch_work *w, struct claim *c, int j)
+{
+    const struct batch_req *q = &w->a->req[j];
+
+    for (int g = 0; g < MODEL_N_GROUPS; g++) {
+        int n = q->held[g] - q->shared[g] + w->st[j].got[g];
+
+        n += c->seat ? promised(w, j, g) : 0;
+        c->have[g] += n;
+        c->have_own[g] += same_owner(w, c->i, j) ? n : 0;
+    }
+    c->seats++;
+    w->st[j].doomed = true;
+    w->seats_of[q->owner]--;
+    w->doom[c->n_doomed++] = j;
+}
+
+static bool claim_own(struct batch_work *w, struct claim *c)
+{
+    const struct batch_own *own = w->a->own;
+    int j;
+
+    while (!enough(c->have_own, c->need_own)) {
+        j = victim(w, c->i, true);
         if (j < 0) {
-            break;
+            return own != NULL && is_alone(w, c->i) &&
+                   all_is_enough(w, c->i, own[w->a->req[c->i].owner].all,
+                                 c->need_own, c->have_own);
         }
-        for (int g = 0; g < MODEL_N_GROUPS; g++) {
-            have[g] +=
-                w->a->req[j].held[g] - w->a->req[j].shared[g] + w->st[j].got[g];
-            if (seat) {
-                have[g] += promised(w, j, g);
-            }
+        doom(w, c, j);
+    }
+    return true;
+}
+
+static bool claim_pool(struct batch_work *w, struct claim *c)
+{
+    int j;
+
+    while (!enough(c->have, c->need) || (c->seat && c->seats == 0)) {
+        j = victim(w, c->i, false);
+        if (j < 0) {
+            return c->i == w->oldest &&
+                   all_is_enough(w, c->i, w->a->all_pages, c->need, c->have);
         }
-        seats++;
-        w->st[j].doomed = true;
-        w->seats_of[w->a->req[j].owner]--;
-        w->doom[n++] = j;
+        doom(w, c, j);
     }
-    if (!ok && i == w->oldest) {
-        ok = all_is_enough(w, i, need, have);
+    return true;
+}
+
+enum lack { LACKS_NOTHING, LACKS_POOL, LACKS_OWN };
+
+/* Evicts as many as it takes until the pages, and a seat if wanted, are free
+ * for i; nobody where even all whom it may evict are not enough. */
+static enum lack make_room(struct batch_work *w, struct batch_plan *p,
+                           struct claim *c)
+{
+    int owner = w->a->req[c->i].owner;
+    enum lack lack = LACKS_NOTHING;
+
+    memcpy(c->have, w->free, sizeof(c->have));
+    memcpy(c->have_own, w->own[owner], sizeof(c->have_own));
+    c->seats = w->seats;
+    c->n_doomed = 0;
+    if (!claim_own(w, c)) {
+        lack = LACKS_OWN;
+    } else if (!claim_pool(w, c)) {
+        lack = LACKS_POOL;
     }
-    for (int k = 0; k < n; k++) {
-        if (ok) {
+    for (int k = 0; k < c->n_doomed; k++) {
+        if (lack == LACKS_NOTHING) {
             evict(w, p, w->doom[k]);
         } else {
             w->st[w->doom[k]].doomed = false;
             w->seats_of[w->a->req[w->doom[k]].owner]++;
         }
     }
-    if (ok && i == w->oldest) {
-        for (int g = 0; g < MODEL_N_GROUPS; g++) {
-            w->free[g] = have[g] > w->free[g] ? have[g] : w->free[g];
+    for (int g = 0; lack == LACKS_NOTHING && g < MODEL_N_GROUPS; g++) {
+        /* Pages of several that went, counted for none of them. */
+        if (c->i == w->oldest && c->have[g] > w->free[g]) {
+            w->free[g] = c->have[g];
+        }
+        if (!c->seat && c->have_own[g] > w->own[owner][g]) {
+            w->own[owner][g] = c->have_own[g];
         }
     }
-    return ok;
+    return lack;
 }
 
 static bool fits(const struct batch_work *w, int i, int upto)
 {
-    return lacks(w, i, MODEL_FULL, upto) <= w->free[MODEL_FULL] &&
-           lacks(w, i, MODEL_SLIDING, upto) <= w->free[MODEL_SLIDING];
+    const int need[MODEL_N_GROUPS] = {
+        [MODEL_FULL] = lacks(w, i, MODEL_FULL, upto),
+        [MODEL_SLIDING] = lacks(w, i, MODEL_SLIDING, upto),
+    };
+
+    return enough(w->free, need) && enough(w->own[w->a->req[i].owner], need);
 }
 
 /* Pages for i up to upto-1, from others if need be. */
 static bool take(struct batch_work *w, struct batch_plan *p, int i, int upto)
 {
-    int need[MODEL_N_GROUPS];
+    struct claim c = {.i = i};
 
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        need[g] = lacks(w, i, g, upto);
+        c.need[g] = c.need_own[g] = lacks(w, i, g, upto);
     }
-    if (!make_room(w, p, i, need, false)) {
+    if (make_room(w, p, &c) != LACKS_NOTHING) {
         return false;
     }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        w->free[g] -= need[g];
-        w->st[i].got[g] += need[g];
+        w->free[g] -= c.need[g];
+        w->own[w->a->req[i].owner][g] -= c.need[g];
+        w->st[i].got[g] += c.need[g];
     }
     return true;
 }
@@ -372,22 +459,31 @@ static bool take(struct batch_work *w, struct batch_plan *p, int i, int upto)
 static bool admit(struct batch_work *w, struct batch_plan *p, int i)
 {
     const struct batch_req *q = &w->a->req[i];
-    int need[MODEL_N_GROUPS];
+    struct claim c = {.i = i, .seat = true};
+    enum lack lack;
 
     if (q->priority <= w->page_priority || w->no_seat[q->owner]) {
         return false;
     }
-    if (w->seats == 0 && victim(w, i) < 0) {
+    if (w->seats == 0 && victim(w, i, false) < 0) {
         w->no_seat[q->owner] = true;
         return false;
     }
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        need[g] = session_most(w->a->geo, g, q->n_tokens);
+        c.need[g] = c.need_own[g] = session_most(w->a->geo, g, q->n_tokens);
         for (int j = 0; j < w->a->n_req; j++) {
-            need[g] += promised(w, j, g);
+            int n = promised(w, j, g);
+
+            c.need[g] += n;
+            c.need_own[g] += same_owner(w, i, j) ? n : 0;
         }
     }
-    if (!make_room(w, p, i, need, true)) {
+    lack = make_room(w, p, &c);
+    if (lack == LACKS_OWN) {
+        w->no_seat[q->owner] = true;
+        return false;
+    }
+    if (lack == LACKS_POOL) {
         /* Smaller ones behind it must not keep it out for ever. */
         w->page_priority = q->priority;
         return false;
@@ -545,6 +641,9 @@ static void start(struct batch_work *w, const struct batch_args *a)
     memcpy(w->free, a->free_pages, sizeof(w->free));
     for (int o = 0; o < a->n_owners; o++) {
         w->served[o] = a->owner[o].served;
+        for (int g = 0; g < MODEL_N_GROUPS; g++) {
+            w->own[o][g] = a->own != NULL ? a->own[o].free[g] : NO_LIMIT;
+        }
     }
     w->soft = a->chunk > 0 ? a->max_rows : a->soft_rows;
     w->hard = a->chunk > 0 ? a->max_rows : a->hard_rows;

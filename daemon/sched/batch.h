@@ -38,6 +38,13 @@ int batch_rows(const struct batch_rate *r, double ms, int max);
 struct batch_owner {
     int64_t served;
 };
+/* Where one owner may not have the whole pool: pages that he may take more, and
+ * what one request of his could have alone. Pages that two requests of his
+ * share count once. */
+struct batch_own {
+    int free[MODEL_N_GROUPS];
+    int all[MODEL_N_GROUPS];
+};
 /* What `served` of an owner becomes when it gets its first live request: time
  * in which it asked for nothing earns it no more than one step's rows. least:
  * the smallest `served` of the other live owners. */
@@ -63,6 +70,7 @@ struct batch_args {
     const struct batch_req *req;
     int n_req;
     const struct batch_owner *owner;
+    const struct batch_own *own; /* [n_owners]; NULL: no limit but the pool */
     int n_owners;
     const struct session_geometry *geo;
     int free_pages[MODEL_N_GROUPS];

@@ -126,6 +126,7 @@ int core_create(struct core **ret, const struct core_conf *conf)
     }
     (void)shares_table(c->shares, &n_owners);
     r = batch_plan_create(&c->plan, conf->max_live, n_owners);
+    r = r < 0 ? r : core_owner_create(c, n_owners);
     if (r < 0) {
         goto fail;
     }
@@ -165,6 +166,7 @@ void core_destroy(struct core *c)
     masks_destroy(c->masks);
     batch_plan_destroy(c->plan);
     shares_destroy(c->shares);
+    core_owner_destroy(c);
     prefix_destroy(c->prefix);
     kvpool_destroy(c->pool);
     free(c->aux);
@@ -374,7 +376,7 @@ static void refuse(struct core *c, uint64_t job, struct event *e)
 
 void core_add(struct core *c, struct job *j)
 {
-    const struct admit_conf ac = {
+    struct admit_conf ac = {
         .pool = c->pool,
         .geo = &c->geo,
         .tokenizer = c->conf.tokenizer,
@@ -411,6 +413,14 @@ void core_add(struct core *c, struct job *j)
                         "they have more than %d tokens",
                         c->conf.max_queued_tokens);
         e->retry_ms = CORE_RETRY_MS;
+        job_destroy(j);
+        refuse(c, id, e);
+        core_named_free(c, id);
+        return;
+    }
+    ac.max_len = core_owner_longest(c, j);
+    if (j->n_ids >= ac.max_len && j->n_ids < c->geo.max_len) {
+        e = core_owner_refusal(c, j);
         job_destroy(j);
         refuse(c, id, e);
         core_named_free(c, id);

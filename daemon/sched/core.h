@@ -41,7 +41,8 @@ struct core_conf {
     int prefill_chunk;
     int step_target_ms;
     int drafts;
-    int max_checkpoints;  /* of the prefix index; 0: as planned */
+    double kv_share_per_owner; /* of the pages of each group; 0 or 1: all */
+    int max_checkpoints;       /* of the prefix index; 0: as planned */
     bool no_prefix_cache; /* every request is computed from its first token */
     bool share_prefix_cache; /* one cache domain for all */
     bool scrub_freed; /* freed pages are spoilt, so that a stale read shows */

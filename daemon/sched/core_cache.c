@@ -230,29 +230,40 @@ void core_count_room(struct core *c)
     }
 }
 
+int core_pick_takes(const struct core *c, const struct batch_pick *k,
+                    enum model_group g, bool *ret_copy)
+{
+    const struct session *s = c->task[k->req]->session;
+    int32_t page = shared_page(c, s, g);
+
+    *ret_copy = page >= 0 && prefix_may_leave(c->prefix, g, page);
+    return lacks(s, g, s->committed + k->n_rows + k->n_draft) +
+           (page >= 0 && !*ret_copy);
+}
+
 void core_count_spare(struct core *c)
 {
+    bool copy;
+
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         c->spare[g] = c->room[g];
         for (int i = 0; i < c->plan->n_picks; i++) {
-            const struct batch_pick *k = &c->plan->pick[i];
-            const struct session *s = c->task[k->req]->session;
-            int32_t page = shared_page(c, s, g);
-
-            c->spare[g] -= lacks(s, g, s->committed + k->n_rows + k->n_draft) +
-                           (page >= 0 && !prefix_may_leave(c->prefix, g, page));
+            c->spare[g] -= core_pick_takes(c, &c->plan->pick[i],
+                                           (enum model_group)g, &copy);
         }
     }
 }
 
-void core_make_room(struct core *c, const struct session *s, int upto)
+void core_make_room(struct core *c, const struct task *t, int upto)
 {
+    const struct session *s = t->session;
+
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         int32_t page = shared_page(c, s, g);
         int want = lacks(s, g, upto);
 
         if (page >= 0 && prefix_may_leave(c->prefix, g, page)) {
-            if (c->spare[g] > 0) {
+            if (c->spare[g] > 0 && core_owner_may_copy(c, t, g)) {
                 c->spare[g]--;
                 want++;
             } else {

@@ -277,6 +277,9 @@ int core_pin(struct core *c, struct named *n, char *why, size_t n_why)
         int own = pinned_by(c, n, (enum model_group)g);
         int most = (all - one) / CORE_PINS_PER_OWNER;
 
+        if (c->own != NULL && most > c->cap[g] / CORE_PINS_PER_OWNER) {
+            most = c->cap[g] / CORE_PINS_PER_OWNER;
+        }
         if (counts.pinned[g] > all - one || own > most) {
             (void)snprintf(why, n_why,
                            "%d of %d pages would be pinned, %d must stay for "
@@ -287,7 +290,11 @@ int core_pin(struct core *c, struct named *n, char *why, size_t n_why)
             return -ENOSPC;
         }
     }
-    return 0;
+    r = core_owner_pin(c, n, why, n_why);
+    if (r < 0) {
+        let_go(c, n);
+    }
+    return r;
 }
 
 /* ---- ops ----------------------------------------------------------------- */

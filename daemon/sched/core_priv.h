@@ -3,8 +3,8 @@
 #ifndef STEPD_DAEMON_SCHED_CORE_PRIV_H
 #define STEPD_DAEMON_SCHED_CORE_PRIV_H
 
-/* What core.c (tasks), core_step.c (the step) and core_cache.c (the prefix
- * index) share; nobody else's. */
+/* What core.c (tasks), core_step.c (the step), core_cache.c (the prefix index)
+ * and their like share; nobody else's. */
 
 #include "daemon/sched/admit.h"
 #include "daemon/sched/batch.h"
@@ -54,6 +54,13 @@ struct core {
     int room[MODEL_N_GROUPS];   /* pages that are free or can be */
     int pinned[MODEL_N_GROUPS]; /* pages that never are */
     int spare[MODEL_N_GROUPS];  /* room beyond what the plan takes */
+
+    /* core_owner.c: what one owner may hold; own NULL: all. */
+    int cap[MODEL_N_GROUPS];
+    struct batch_own *own;          /* [owners] */
+    uint64_t *seen[MODEL_N_GROUPS]; /* [pages] the count that met it last */
+    uint64_t look;                  /* which count this is */
+    int32_t *list;                  /* [pages] of a pin */
 
     struct masks *masks;
     struct masks_item *mask_item; /* [max_live]: of this step */
@@ -113,6 +120,10 @@ void core_load(struct core *c, struct named *n);
 /* The session goes: none of its saves leaves a file. */
 void core_drop_saves(struct core *c, struct named *n);
 int core_unlink(struct core *c, const struct named *n, char *why, size_t n_why);
+/* The pages of saves and restores that run, as core_see. */
+struct core_owner;
+void core_see_saves(struct core *c, const struct core_owner *o,
+                    int sum[MODEL_N_GROUPS]);
 
 /* ---- core_cache.c ---- */
 
@@ -133,7 +144,49 @@ int core_pages_held(const struct core *c, const struct session *s,
                     enum model_group g, int *ret_shared);
 void core_count_room(struct core *c);  /* room, pinned */
 void core_count_spare(struct core *c); /* of the plan */
+/* Pages that a pick's rows take; *ret_copy: and one more, where there is room,
+ * for a page that the index has as well. */
+int core_pick_takes(const struct core *c, const struct batch_pick *k,
+                    enum model_group g, bool *ret_copy);
 /* The pages that session_reserve will ask for are free. */
-void core_make_room(struct core *c, const struct session *s, int upto);
+void core_make_room(struct core *c, const struct task *t, int upto);
+
+/* ---- core_owner.c ---- */
+
+struct core_owner {
+    uint32_t uid;
+    const char *tenant;
+};
+
+int core_owner_create(struct core *c, int n_owners); /* -ENOMEM */
+void core_owner_destroy(struct core *c);
+bool core_is_of(const struct core_owner *o, uint32_t uid, const char *tenant);
+/* Adds to sum those that this count has not met. */
+void core_see(struct core *c, enum model_group g, const int32_t *page, int n,
+              int *sum);
+void core_see_pin(struct core *c, const struct prefix_pin *pin,
+                  int sum[MODEL_N_GROUPS]);
+/* Pages that are his and cannot be evicted; fixed: whatever becomes of his
+ * requests. */
+void core_owner_holds(struct core *c, const struct core_owner *o,
+                      int ret_fixed[MODEL_N_GROUPS], int ret[MODEL_N_GROUPS]);
+void core_count_owners(struct core *c); /* for the planner */
+/* Cached pages give way to the plan's. After core_count_owners. */
+void core_trim_owners(struct core *c);
+/* A page that the index has too may be copied; counted then. */
+bool core_owner_may_copy(struct core *c, const struct task *t,
+                         enum model_group g);
+/* Tokens that a sequence of his may have, prompt and answer. */
+int core_owner_longest(struct core *c, const struct job *j);
+/* The prompt alone has as many. */
+struct event *core_owner_refusal(struct core *c, const struct job *j);
+/* Whether his requests still fit beside what is pinned now. -ENOSPC: why. */
+int core_owner_pin(struct core *c, const struct named *n, char *why,
+                   size_t n_why);
+/* Whether he may have so many pages more now, his cached ones evicted for them;
+ * else why, and *ret_never: pins are in the way. */
+bool core_owner_room(struct core *c, const struct core_owner *o,
+                     const uint32_t want[MODEL_N_GROUPS], bool *ret_never,
+                     char *why, size_t n_why);
 
 #endif

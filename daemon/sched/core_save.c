@@ -419,8 +419,19 @@ static bool may_fit(struct core *c, struct saving *x)
         [MODEL_FULL] = n[STORE_FULL],
         [MODEL_SLIDING] = n[STORE_SLIDING] + n[STORE_OPEN],
     };
+    const struct core_owner owner = {x->uid, x->tenant};
     struct prefix_counts counts;
+    char why[128];
+    bool never;
 
+    if (!core_owner_room(c, &owner, want, &never, why, sizeof(why))) {
+        x->code = never ? "no_memory" : "busy";
+        (void)snprintf(x->why, sizeof(x->why), "session %.64s: %s: %s",
+                       x->t->name, why,
+                       never ? "unpin some, or a turn computes them again"
+                             : "try again, or a turn computes them again");
+        return false;
+    }
     prefix_counts(c->prefix, &counts);
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         int room = kvpool_free_pages(c->pool, (enum model_group)g) +
@@ -429,8 +440,7 @@ static bool may_fit(struct core *c, struct saving *x)
             kvpool_pages(c->pool, (enum model_group)g) - counts.pinned[g];
 
         if ((int64_t)want[g] > room) {
-            bool never = (int64_t)want[g] > most;
-
+            never = (int64_t)want[g] > most;
             x->code = never ? "no_memory" : "busy";
             (void)snprintf(x->why, sizeof(x->why),
                            "session %s: its pages do not fit: %u are needed, "
@@ -614,6 +624,24 @@ static void loaded(struct core *c, struct saving *x, int state)
     core_say(c, 6, "session %s: %d tokens restored", n->name,
              x->no_room ? 0 : n->n_committed);
     core_named_next(c, n);
+}
+
+void core_see_saves(struct core *c, const struct core_owner *o,
+                    int sum[MODEL_N_GROUPS])
+{
+    for (const struct saving *x = c->saving; x != NULL; x = x->next) {
+        if (!core_is_of(o, x->uid, x->tenant)) {
+            continue;
+        }
+        core_see_pin(c, x->pin, sum);
+        core_see_pin(c, x->open_pin, sum);
+        core_see(c, MODEL_SLIDING, x->open.page, x->open.n,
+                 &sum[MODEL_SLIDING]);
+        for (int g = 0; x->into != NULL && g < MODEL_N_GROUPS; g++) {
+            core_see(c, (enum model_group)g, x->into->group[g].page,
+                     x->into->group[g].n, &sum[g]);
+        }
+    }
 }
 
 /* ---- tending ------------------------------------------------------------- */

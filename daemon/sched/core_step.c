@@ -133,6 +133,8 @@ static void make_plan(struct core *c)
 
     a.owner = shares_table(c->shares, &a.n_owners);
     core_count_room(c);
+    core_count_owners(c);
+    a.own = c->own;
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         a.free_pages[g] = c->room[g];
         a.all_pages[g] = kvpool_pages(c->pool, g) - c->pinned[g];
@@ -247,7 +249,7 @@ static void begin(struct core *c, const struct batch_pick *p)
     if (t->ended) {
         return;
     }
-    core_make_room(c, s, upto);
+    core_make_room(c, t, upto);
     r = session_reserve(s, upto, copy_page, c);
     BUG_ON(r == -ENOSPC);
     if (r == 0 && s->committed + p->n_rows == s->n_ids) {
@@ -553,6 +555,8 @@ int core_step(struct core *c)
         make_plan(c);
         evict_tasks(c);
     } while (seat_new(c));
+    core_count_owners(c);
+    core_trim_owners(c);
     core_count_room(c);
     core_count_spare(c);
     c->n_spans = c->n_mask_items = 0;

@@ -126,6 +126,7 @@ static struct node *make_root(struct prefix *p, uint64_t salt)
     n = calloc(1, sizeof(*n));
     if (n != NULL) {
         n->depth = -1;
+        n->salt = salt;
         n->hash = mix(salt, 1);
         p->domain[p->n_domains++] = (struct domain){salt, n};
     }
@@ -462,6 +463,7 @@ static struct node *new_node(struct prefix *p, struct node *at,
         return NULL;
     }
     c->parent = at;
+    c->salt = at->salt;
     c->depth = at->depth + 1;
     c->n_tok = n;
     memcpy(c->tok, tok, (size_t)n * sizeof(*tok));

@@ -88,6 +88,9 @@ const void *prefix_pin_aux(const struct prefix_pin *pin);
 /* Frees pages of the group until want are free in the pool; false: it could
  * not. */
 bool prefix_evict(struct prefix *p, enum model_group g, int want);
+/* Of the domain's pages that are nobody's but the index's at most so many stay,
+ * those used last. */
+void prefix_trim(struct prefix *p, uint64_t salt, enum model_group g, int keep);
 /* Whether the page has no owner but the index and one other, and may be left to
  * that one. */
 bool prefix_may_leave(const struct prefix *p, enum model_group g, int32_t page);

@@ -114,29 +114,35 @@ static void remember(struct prefix *p, const struct node *n)
     }
 }
 
+/* only: of which domain; NULL: of all. */
+static bool is_in(const struct node *n, const uint64_t *only)
+{
+    return only == NULL || n->salt == *only;
+}
+
 /* The full page to go: the oldest one, or the tail of what was used last. */
-static struct node *victim(const struct prefix *p)
+static struct node *victim(const struct prefix *p, const uint64_t *only)
 {
     const struct link *l;
 
     for (l = p->nodes.next; p->regret && l != &p->nodes; l = l->next) {
         struct node *n = NODE_OF(l);
 
-        if (n->n_child == 0 && is_free_of(p, n, MODEL_FULL)) {
+        if (n->n_child == 0 && is_in(n, only) && is_free_of(p, n, MODEL_FULL)) {
             return n;
         }
     }
     for (l = p->nodes.prev; l != &p->nodes; l = l->prev) {
-        if (is_free_of(p, NODE_OF(l), MODEL_FULL)) {
+        if (is_in(NODE_OF(l), only) && is_free_of(p, NODE_OF(l), MODEL_FULL)) {
             return NODE_OF(l);
         }
     }
     return NULL;
 }
 
-static bool evict_full(struct prefix *p)
+static bool evict_full(struct prefix *p, const uint64_t *only)
 {
-    struct node *n = victim(p);
+    struct node *n = victim(p, only);
 
     if (n == NULL) {
         return false;
@@ -147,14 +153,14 @@ static bool evict_full(struct prefix *p)
 }
 
 /* One that no checkpoint needs; then the oldest checkpoint's. */
-static bool evict_slide(struct prefix *p)
+static bool evict_slide(struct prefix *p, const uint64_t *only)
 {
     struct link *l, *end = &p->marks;
 
     for (l = p->nodes.prev; l != &p->nodes; l = l->prev) {
         struct node *n = NODE_OF(l);
 
-        if (n->need == 0 && is_free_of(p, n, MODEL_SLIDING)) {
+        if (n->need == 0 && is_in(n, only) && is_free_of(p, n, MODEL_SLIDING)) {
             prefix_set_page(p, n, MODEL_SLIDING, -1);
             n->n_slide = 0;
             n->mtp = false;
@@ -162,7 +168,8 @@ static bool evict_slide(struct prefix *p)
         }
     }
     l = p->regret ? end->next : end->prev;
-    while (l != end && MARK_OF(l)->pins > 0) {
+    while (l != end &&
+           (MARK_OF(l)->pins > 0 || !is_in(MARK_OF(l)->node, only))) {
         l = p->regret ? l->next : l->prev;
     }
     if (l == end) {
@@ -171,18 +178,41 @@ static bool evict_slide(struct prefix *p)
     remember(p, MARK_OF(l)->node);
     prefix_drop_mark(p, MARK_OF(l));
     p->counts.evicted_checkpoints++;
-    return evict_slide(p);
+    return evict_slide(p, only);
+}
+
+static bool evict(struct prefix *p, enum model_group g, const uint64_t *only)
+{
+    bool done = g == MODEL_FULL ? evict_full(p, only) : evict_slide(p, only);
+
+    p->counts.evicted[g] += done;
+    return done;
 }
 
 bool prefix_evict(struct prefix *p, enum model_group g, int want)
 {
     while (kvpool_free_pages(p->conf.pool, g) < want) {
-        if (!(g == MODEL_FULL ? evict_full(p) : evict_slide(p))) {
+        if (!evict(p, g, NULL)) {
             return false;
         }
-        p->counts.evicted[g]++;
     }
     return true;
+}
+
+void prefix_trim(struct prefix *p, uint64_t salt, enum model_group g, int keep)
+{
+    int n = 0, had;
+
+    for (const struct link *l = p->nodes.next; l != &p->nodes; l = l->next) {
+        n += NODE_OF(l)->salt == salt && is_free_of(p, NODE_OF(l), g);
+    }
+    while (n > keep) {
+        had = kvpool_free_pages(p->conf.pool, g);
+        if (!evict(p, g, &salt)) {
+            return;
+        }
+        n -= kvpool_free_pages(p->conf.pool, g) - had;
+    }
 }
 
 bool prefix_holds(const struct prefix *p, enum model_group g, int32_t page)

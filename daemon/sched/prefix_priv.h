@@ -38,6 +38,7 @@ struct node {
     bool mtp; /* its MTP half is that of a run from token 0 on */
     int need; /* checkpoints that need the sliding page */
     int pins, slide_pins;
+    uint64_t salt; /* of its domain */
     uint64_t hash; /* of the tokens up to here: for ghosts only */
     struct mark *marks;
 };

@@ -166,6 +166,10 @@ check_PROGRAMS += tests/daemon/test_core_cache
 tests_daemon_test_core_cache_SOURCES = tests/daemon/test_core_cache.c \
 	$(SCHED_FAKE) tests/daemon/core_rig.h
 tests_daemon_test_core_cache_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_owner
+tests_daemon_test_core_owner_SOURCES = tests/daemon/test_core_owner.c \
+	$(SCHED_FAKE) tests/daemon/core_rig.h
+tests_daemon_test_core_owner_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_core_sessions
 tests_daemon_test_core_sessions_SOURCES = tests/daemon/test_core_sessions.c \
 	$(SCHED_FAKE) tests/daemon/core_rig.h

@@ -462,6 +462,81 @@ static void test_pins_of_one_owner(void **state)
     rig_finish(&r);
 }
 
+/* Under kv_share_per_owner pins, requests and restores of one owner share what
+ * he may hold, and whoever does not fit is told what is in the way. */
+static void test_a_share_of_one_owner(void **state)
+{
+    struct answer *a;
+    struct job *j;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    fake.pages[MODEL_FULL] = fake.pages[MODEL_SLIDING] = 64;
+    rig_init(&r);
+    configure(&r);
+    r.conf.kv_share_per_owner = 0.25; /* 16 pages */
+    rig_start(&r);
+    make(&r, 1, "a", 300, 0, 10); /* 5 */
+    rig_add(&r, other_turn(2, "b", 300, 10));
+    assert_true(wait_for(&r, 2)->done);
+    rig_add(&r, other_turn(3, "c", 70, 10)); /* 2 */
+    assert_true(wait_for(&r, 3)->done);
+    assert_true(op_end(&r, 4, SESSION_SAVE, "a")->done);
+    assert_true(op_end(&r, 5, SESSION_PIN, "a")->done);
+    a = op_end(&r, 6, SESSION_PIN, "b");
+    assert_string_equal(a->code, "no_memory");
+    assert_non_null(strstr(a->message, "this user, who may have 8"));
+
+    rig_add(&r, new_job(7, 800)); /* 13 */
+    a = answer_of(&r, 7);
+    assert_string_equal(a->code, "busy");
+    assert_int_equal(a->retry_ms, CORE_RETRY_MS);
+    assert_non_null(strstr(a->message, "one user may hold 16 of 64 "
+                                       "(kv_share_per_owner), 5 of them pinned "
+                                       "by sessions: unpin some"));
+    rig_add(&r, new_job(8, 600)); /* 11 at most, with its answer */
+    assert_int_equal(turn_once(&r), 1);
+    a = op_end(&r, 9, SESSION_PIN, "c");
+    assert_string_equal(a->code, "no_memory");
+    assert_non_null(strstr(a->message, "7 pages would be pinned, one user may "
+                                       "hold 16 (kv_share_per_owner), and a "
+                                       "request of his may take 11"));
+    assert_true(wait_for(&r, 8)->done);
+    assert_int_equal(answer_of(&r, 8)->n_ids, 11 * 64 - 600);
+    assert_true(op_end(&r, 10, SESSION_PIN, "c")->done);
+    assert_true(op_end(&r, 11, SESSION_UNPIN, "a")->done);
+    assert_true(op_end(&r, 12, SESSION_UNPIN, "c")->done);
+    rig_finish(&r);
+
+    rig_init(&r);
+    configure(&r);
+    r.conf.kv_share_per_owner = 0.25;
+    rig_start(&r);
+    rig_add(&r, other_turn(1, "d", 800, 60));
+    while (answer_of(&r, 1)->n_ids == 0) {
+        assert_int_equal(turn_once(&r), 1);
+    }
+    a = op(&r, 2, SESSION_RESTORE, "a", 0);
+    while (!a->done && !a->failed) {
+        (void)core_tend(r.core);
+    }
+    assert_string_equal(a->code, "busy");
+    assert_non_null(strstr(a->message, "5 pages are needed beside 13 of this "
+                                       "user's, who may hold 16 "
+                                       "(kv_share_per_owner): try again"));
+    /* Another one's room is his own. */
+    j = other_turn(3, "d", 800, 60);
+    j->uid = 7;
+    rig_add(&r, j);
+    assert_true(wait_for(&r, 3)->done);
+    assert_true(wait_for(&r, 1)->done);
+    a = op_end(&r, 4, SESSION_RESTORE, "a");
+    assert_true(a->done);
+    assert_int_equal(a->session.cached, 309);
+    rig_finish(&r);
+}
+
 /* Saves that have not ended take of the quota as if they had. */
 static void test_saves_at_once_share_the_quota(void **state)
 {
@@ -746,6 +821,7 @@ int main(void)
         cmocka_unit_test_setup(test_steps_between_the_chunks, fresh),
         cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
         cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
+        cmocka_unit_test_setup(test_a_share_of_one_owner, fresh),
         cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
         cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
         cmocka_unit_test_setup(test_fr_60_without_a_prefix_cache, fresh),
