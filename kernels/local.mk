@@ -78,7 +78,7 @@ KERNELS_REF = kernels/libkernels_ref.a
 # A plugin: cudart inside, one symbol outside, no C++ library. What is not a
 # kernel is C, and is compiled a second time over the emulator (tests/cuemu).
 
-KERNELS_CUDA_C = kernels/cuda/gpu.c kernels/cuda/gpu.h kernels/cuda/graph.c \
+KERNELS_CUDA_C = kernels/cuda/compact.c kernels/cuda/gpu.c kernels/cuda/gpu.h kernels/cuda/graph.c \
 	kernels/cuda/lt.c kernels/cuda/lt.h kernels/cuda/plugin.c kernels/cuda/ring.c kernels/cuda/rt.h \
 	kernels/cuda/weight.c kernels/planes.c
 KERNELS_CUDA_CU = kernels/cuda/accept.cu \

@@ -42,6 +42,8 @@
 #define MAX_PATH 512
 /* More escapes than one weight in so many: 12 bits are no gain any more. */
 #define ESCAPE_SHARE 64
+/* For the plan, one in so many: six times what Gaussian weights have. */
+#define ESCAPE_PLAN 1024
 
 struct head {
     char magic[8];
@@ -82,6 +84,20 @@ bool compact_takes(const struct checkpoint *ck, const struct slot *slot)
 uint64_t compact_bytes(const struct kern_weight_desc *d)
 {
     return (uint64_t)d->rows * (compact_row_bytes(d->cols) + 4) + 4;
+}
+
+void compact_desc(const struct checkpoint *ck, const struct slot *slot,
+                  struct kern_weight_desc *d)
+{
+    const void *plane[3];
+
+    if (ck->compact != NULL) {
+        (void)compact_find(ck->compact, slot, d, plane);
+    } else if (ck->conf.weights == MODEL_COMPACT && compact_takes(ck, slot)) {
+        d->dtype = KERN_COMPACT;
+        d->escapes =
+            (int)((uint64_t)d->rows * (uint64_t)d->cols / ESCAPE_PLAN + 1);
+    }
 }
 
 /* ---- the list of matrices ------------------------------------------------ */

@@ -19,6 +19,12 @@ bool compact_takes(const struct checkpoint *ck, const struct slot *slot);
 /* Bytes of a packed matrix but for its escapes: for the memory plan. */
 uint64_t compact_bytes(const struct kern_weight_desc *d);
 
+/* Where weights = compact packs a slot, d becomes the desc of its packed form:
+ * with its escapes once compact_open has been here, before that with more than
+ * are to be expected. */
+void compact_desc(const struct checkpoint *ck, const struct slot *slot,
+                  struct kern_weight_desc *d);
+
 /* Maps the file where it is whole and of these very shards, else packs the
  * matrices (threads of its own, all gone when it returns) and writes it. Where
  * there is no state directory, or it cannot be written, the packed weights live

@@ -86,6 +86,23 @@ static int make_buffers(struct model *m)
     return r < 0 ? r : step_init(m, m->k, size.max_rows);
 }
 
+/* Packed weights are as large as they came out: on a device, whose budget is
+ * hard, the pools get what they left. */
+static int plan_again(struct model *m, struct model_report *rep)
+{
+    struct report mine;
+    int r;
+
+    if (m->ck->compact == NULL || m->k->memory == 0) {
+        return 0;
+    }
+    report_init(&mine);
+    r = plan_memory(m->ck, m->k, 0, &mine, &m->info.memory);
+    report_finish(&mine, r < 0 ? rep : NULL);
+    m->info.max_model_len = m->info.memory.max_model_len;
+    return r;
+}
+
 static int open_parts(struct model *m, const struct kern_ops *ops,
                       struct model_report *rep)
 {
@@ -107,6 +124,7 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     m->info.max_model_len = m->info.memory.max_model_len;
     kern_describe(m->k, m->info.device, sizeof(m->info.device));
     r = weights_load(m->ck, m->k, rep, &m->w);
+    r = r < 0 ? r : plan_again(m, rep);
     if (r < 0) {
         return r;
     }

@@ -18,6 +18,10 @@
  * weights lie as the backend lays them out, and what its ops keep for
  * themselves counts with the buffers.
  *
+ * How many escapes packed weights have is known once they are packed: until
+ * then the plan allows for several times what is usual, and a device's is made
+ * again.
+ *
  * Mapped weights are page cache and may exceed the room: that is slow and legal
  * (a note says so), so they then leave half of the room to the pools.
  */
@@ -317,7 +321,10 @@ static uint64_t resident_bytes(const struct checkpoint *ck,
                                const struct wish *w, const struct slot *slot)
 {
     if (w->device != NULL) {
-        return w->device->ops->weight_bytes(&slot->desc);
+        struct kern_weight_desc d = slot->desc;
+
+        compact_desc(ck, slot, &d);
+        return w->device->ops->weight_bytes(&d);
     }
     return ck->conf.weights == MODEL_COMPACT && compact_takes(ck, slot)
                ? compact_bytes(&slot->desc)

@@ -176,6 +176,7 @@ static inline unsigned mul_bf16x2(unsigned a, unsigned b)
                rt_grid{unsigned(gx), unsigned(gy), unsigned(gz)}, unsigned(threads), smem, &(p), \
                sizeof(p))
 
+#include "kernels/compact.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/quant.h"
 

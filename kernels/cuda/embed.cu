@@ -12,6 +12,7 @@
 struct row_params {
     const int *n, *src, *dst;
     const unsigned short *table;
+    gpu_mat packed; /* embed: a table of COMPACT */
     const float *x, *up;
     float *out;
     unsigned short *out16;
@@ -42,6 +43,45 @@ static __global__ void __launch_bounds__(256) embed(const row_params p)
 
         if (c < p.width) {
             p.out[(size_t)r * (size_t)p.width + c] = known ? quant_bf16_to_f32(from[c]) : 0.0f;
+        }
+    }
+}
+
+/* Column c of row r, bits of BF16. */
+static __device__ __forceinline__ unsigned compact_value(const gpu_mat &w, int r, int c)
+{
+    const unsigned *word = reinterpret_cast<const unsigned *>(w.f);
+    const unsigned *first =
+        word + (size_t)(r / GPU_TILE) * (size_t)w.groups + (size_t)(c / GPU_GROUP);
+    const unsigned char *block =
+        w.q + ((size_t)r * (size_t)w.groups + (size_t)(c / GPU_GROUP)) * COMPACT_BLOCK;
+    int half = c % COMPACT_COLS / 64, at = compact_at(c % 64);
+    unsigned b = block[COMPACT_CODES + 64 * half + at], code = block[at] >> (4 * half) & 15u;
+
+    for (unsigned i = first[0]; i < first[1]; i++) {
+        if (word[i] >> 16 == GPU_ESCAPE(r % GPU_TILE, c % GPU_GROUP, 0) >> 16) {
+            return word[i] & 0xffffu;
+        }
+    }
+    return (b & 0x80u) << 8 | (code != 0 ? code + w.s[r] : 0u) << 7 | (b & 0x7fu);
+}
+
+static __global__ void __launch_bounds__(256) embed_compact(const row_params p)
+{
+    int r = (int)blockIdx.y;
+
+    if (r >= live_rows(p.n, p.max)) {
+        return;
+    }
+    int id = p.src[r];
+    bool known = id >= 0 && id < p.vocab;
+
+    for (int i = 0; i < COLS; i += 256) {
+        int c = first_col() + i;
+
+        if (c < p.width) {
+            p.out[(size_t)r * (size_t)p.width + c] =
+                known ? quant_bf16_to_f32((uint16_t)compact_value(p.packed, id, c)) : 0.0f;
         }
     }
 }
@@ -132,6 +172,10 @@ extern "C" int gpu_embed(struct kern *k, const struct kern_embed_args *a)
     p.pitch = w->pitch;
     p.vocab = w->rows;
     p.out = reinterpret_cast<float *>(gpu_at(a->out));
+    if (w->format == GPU_COMPACT) {
+        p.packed = *w;
+        return STEP_LAUNCH(k, embed_compact, gpu_ceil(p.width, COLS), p.max, 1, 256, 0, p);
+    }
     return STEP_LAUNCH(k, embed, gpu_ceil(p.width, COLS), p.max, 1, 256, 0, p);
 }
 

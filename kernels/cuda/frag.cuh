@@ -13,7 +13,7 @@
  * the first four of them, mma 1 the last four; that is a permutation of K, the
  * same for weights and x. Blocks ascend in a group of 128 columns. Then
  *
- *     BF16, NVFP4   the accumulator runs on through the slice
+ *     BF16, COMPACT, NVFP4   the accumulator runs on through the slice
  *     MXFP4         a block's sum is scaled by its power of two and added
  *     FP8           a group's sum is scaled and added
  *
@@ -185,6 +185,79 @@ template <> struct wgroup<GPU_FP8> {
         a[1] = e4m3_pair(y, 0);
         a[2] = e4m3_pair(x, 1);
         a[3] = e4m3_pair(y, 1);
+    }
+};
+
+/* Four BF16 of four bytes of sign and mantissa and four codes of 4 bits, a byte each: the exponent
+ * is base + code, 0 where the code is 0. 11 operations, none of which carries past its byte. */
+static __device__ __forceinline__ void compact_four(unsigned bytes, unsigned codes, unsigned base,
+                                                    unsigned &lower, unsigned &upper)
+{
+    unsigned some = (codes + 0x7f7f7f7fu) >> 7 & 0x01010101u;
+    unsigned exponent = codes + some * base;
+    unsigned high = (bytes & 0x80808080u) | (exponent >> 1 & 0x7f7f7f7fu);
+    unsigned low = (bytes & 0x7f7f7f7fu) | (exponent << 7 & 0x80808080u);
+
+    lower = __byte_perm(low, high, 0x5140);
+    upper = __byte_perm(low, high, 0x7362);
+}
+
+/* BF16 in 12 bits: what BF16 gives, to the bit. */
+template <> struct wgroup<GPU_COMPACT> {
+    uint4 lo[3], hi[3]; /* codes, then columns 0 .. 63 and 64 .. 127 of rows g and g + 8 */
+    unsigned base_lo, base_hi;
+    const unsigned *escape; /* those of the group, in the whole tile */
+    int n_escapes;
+
+    __device__ __forceinline__ void load(const gpu_mat &w, int, int tile, int group, int lane)
+    {
+        int r = tile * GPU_TILE + lane / 4;
+        size_t row = (size_t)w.groups * COMPACT_BLOCK;
+        const unsigned char *at =
+            w.q + (size_t)r * row + (size_t)group * COMPACT_BLOCK + lane % 4 * 16;
+        const unsigned *word = reinterpret_cast<const unsigned *>(w.f);
+        const unsigned *first = word + (size_t)tile * (size_t)w.groups + (size_t)group;
+
+#pragma unroll
+        for (int p = 0; p < 3; p++) {
+            lo[p] = r < w.rows ? ldw128(at + 64 * p) : make_uint4(0, 0, 0, 0);
+            hi[p] = r + 8 < w.rows ? ldw128(at + 64 * p + row * 8) : make_uint4(0, 0, 0, 0);
+        }
+        base_lo = w.s[r];
+        base_hi = w.s[r + 8];
+        escape = word + first[0];
+        n_escapes = (int)(first[1] - first[0]);
+    }
+    /* Puts in the escapes that this lane's operand holds; few groups have any. */
+    __device__ __forceinline__ void patch(int j, int m, unsigned (&a)[4]) const
+    {
+        int lane = (int)threadIdx.x & 31;
+
+        for (int i = 0; i < n_escapes; i++) {
+            unsigned e = escape[i], row = e >> 23, col = e >> 16 & 127u;
+            bool mine = (int)(col / 32) == j && (int)(col % 8 / 4) == m &&
+                        (unsigned)lane == row % 8 * 4 + col % 32 / 8;
+            unsigned half = mine ? 0xffffu << (16 * (col & 1)) : 0, bits = (e & 0xffffu) * 0x10001u;
+
+#pragma unroll
+            for (unsigned q = 0; q < 4; q++) {
+                unsigned at = q == (col & 2u) + row / 8 ? half : 0;
+
+                a[q] = (a[q] & ~at) | (bits & at);
+            }
+        }
+    }
+    __device__ __forceinline__ void operand(int j, int m, unsigned (&a)[4]) const
+    {
+        int i = 2 * (j & 1) + m, half = j / 2;
+        unsigned l = word_of(lo[0], i) >> (4 * half) & 0x0f0f0f0fu;
+        unsigned h = word_of(hi[0], i) >> (4 * half) & 0x0f0f0f0fu;
+
+        compact_four(word_of(lo[1 + half], i), l, base_lo, a[0], a[2]);
+        compact_four(word_of(hi[1 + half], i), h, base_hi, a[1], a[3]);
+        if (n_escapes > 0) { /* the same for the whole warp */
+            patch(j, m, a);
+        }
     }
 };
 

@@ -35,10 +35,18 @@ extern "C" {
  *         pair. s: [T][Q][16 rows][4] E8M0 (MXFP4) or [16 rows][8] E4M3 (NVFP4).
  * BYTE    q: [T][Q][row half 2][block pair 2][lane 32][2] x 8 E4M3; f: scales
  *         as in quant.h.
+ * COMPACT q: rows of blocks as kernels/compact.h says, where a lane's share of
+ *         a block is three times 16 bytes. s: the exponent base of each row, a
+ *         byte, rows up to a multiple of 16. f: words: for each [T][Q], and one
+ *         past the last, which word of f its first escape is; then the escapes,
+ *         GPU_ESCAPE of row in the tile, column in the group, BF16 bits.
  * Rows past the last and columns past the last are zero. */
 enum gpu_layout { GPU_ROWS, GPU_NIBBLE, GPU_BYTE };
 
-enum gpu_format { GPU_BF16, GPU_MXFP4, GPU_NVFP4, GPU_FP8, GPU_F32 };
+enum gpu_format { GPU_BF16, GPU_MXFP4, GPU_NVFP4, GPU_FP8, GPU_COMPACT, GPU_F32 };
+
+#define GPU_ESCAPE(row, col, bits) \
+    ((unsigned)(row) << 23 | (unsigned)(col) << 16 | (unsigned)(bits))
 
 #define GPU_TILE 16   /* rows a weight tile */
 #define GPU_GROUP 128 /* columns a group: the grain of the order of addition */
@@ -48,9 +56,10 @@ enum gpu_format { GPU_BF16, GPU_MXFP4, GPU_NVFP4, GPU_FP8, GPU_F32 };
 
 struct gpu_mat {
     const unsigned char *q, *s;
-    const float *f;        /* FP8: block scales; NVFP4: a factor an expert */
+    const float *f;        /* FP8: block scales; NVFP4: a factor an expert;
+                            * COMPACT: words */
     size_t q_step, s_step; /* bytes an expert */
-    size_t f_step;         /* floats an expert */
+    size_t f_step;         /* floats, or words, an expert */
     int rows, cols;
     int pitch;    /* ROWS: elements a row */
     int groups;   /* of 128 columns */
@@ -70,6 +79,7 @@ struct gpu_weight {
     char *mem; /* q, then s, then f */
     size_t mem_bytes;
     uint64_t *filled;         /* bytes of each plane of each expert that came */
+    uint32_t *words;          /* COMPACT: planes 1 and 2, until they are sorted */
     int bad_expert, bad_byte; /* a scale or a value that is refused */
     size_t bad_at;
 };
@@ -218,6 +228,11 @@ int gpu_weight_fill(struct kern *k, struct kern_weight *w, int expert, int plane
 int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane, const void *at,
                    size_t n);
 int gpu_weight_ready(struct kern *k, struct kern_weight *w);
+
+/* compact.c: s and f of COMPACT from planes 1 and 2. -EINVAL with text: they
+ * contradict each other or the size. */
+int gpu_compact_sort(const struct kern_weight_desc *d, const struct gpu_mat *m,
+                     const uint32_t *words, unsigned char *bases, uint32_t *f, char *why, size_t n);
 
 /* pack.cu: from checkpoint order into the layouts above. */
 struct gpu_piece {

@@ -268,6 +268,8 @@ static int linear_parts(struct kern *k, const struct kern_linear_args *a, int fo
         return launch<GPU_NVFP4>(k, p, tiles, groups);
     case GPU_FP8:
         return launch<GPU_FP8>(k, p, tiles, groups);
+    case GPU_COMPACT:
+        return launch<GPU_COMPACT>(k, p, tiles, groups);
     default:
         return launch<GPU_F32>(k, p, tiles, groups);
     }
@@ -336,6 +338,8 @@ extern "C" int gpu_mlp_up(struct kern *k, const struct kern_mlp_up_args *a)
         return launch_swiglu<GPU_MXFP4>(k, p);
     case GPU_NVFP4:
         return launch_swiglu<GPU_NVFP4>(k, p);
+    case GPU_COMPACT:
+        return launch_swiglu<GPU_COMPACT>(k, p);
     default:
         return launch_swiglu<GPU_FP8>(k, p);
     }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/compact.h"
 #include "kernels/quant.h"
 
 #define MIB ((size_t)1 << 20)
@@ -63,8 +64,14 @@ static void lay_out(struct gpu_mat *m, const struct kern_weight_desc *d)
         m->q_step = tiles * (size_t)m->groups * 2048;
         m->f_step = ((size_t)d->rows + b - 1) / b * (size_t)m->groups;
         break;
+    case KERN_COMPACT:
+        m->format = GPU_COMPACT;
+        m->q_step = (size_t)d->rows * compact_row_bytes(d->cols);
+        m->s_step = tiles * GPU_TILE;
+        m->f_step = tiles * (size_t)m->groups + (size_t)d->escapes;
+        m->bytes = kern_weight_plane_bytes(d, 0) + (size_t)d->rows * 4; /* but for escapes */
+        break;
     case KERN_BF16:
-    case KERN_COMPACT: /* refused by gpu_weight_new */
     case KERN_N_DTYPES:
         m->format = GPU_BF16;
         m->pitch = gpu_ceil(d->cols, 32) * 32;
@@ -102,6 +109,11 @@ uint64_t gpu_load_bytes(void)
     return LOAD_PIECES * GPU_LOAD_PIECE;
 }
 
+static uint32_t *new_words(const struct kern_weight_desc *d)
+{
+    return malloc(kern_weight_plane_bytes(d, 1) + kern_weight_plane_bytes(d, 2));
+}
+
 int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern_weight **ret)
 {
     struct gpu *g = gpu_of(k);
@@ -110,15 +122,13 @@ int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern
     void *mem;
     int r;
 
-    if (d->dtype == KERN_COMPACT) {
-        return -ENOTSUP;
-    }
     w = calloc(1, sizeof(*w));
     if (w == NULL) {
         return -ENOMEM;
     }
     w->filled = calloc(n * 3, sizeof(*w->filled));
-    if (w->filled == NULL) {
+    if (w->filled == NULL || (d->dtype == KERN_COMPACT && !(w->words = new_words(d)))) {
+        free(w->filled);
         free(w);
         return -ENOMEM;
     }
@@ -148,6 +158,7 @@ void gpu_weight_free(struct kern *k, struct kern_weight *weight)
 
     gpu_mem_free(gpu_of(k), w->mem, w->mem_bytes);
     free(w->filled);
+    free(w->words);
     free(w);
 }
 
@@ -228,33 +239,70 @@ static int load_piece(struct gpu *g, struct gpu_piece *p, const void *from)
     return r < 0 ? r : gpu_ring_used(g, g->load);
 }
 
-int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert, int plane, size_t off,
-                    const void *from, size_t n)
+static int load(struct gpu *g, struct gpu_piece *p, size_t off, const void *from, size_t n)
 {
-    struct gpu *g = gpu_of(k);
-    struct gpu_weight *w = (struct gpu_weight *)weight;
-    struct gpu_piece p;
     int r = 0;
 
     if (g->load == NULL) {
         r = gpu_ring_new(g, RT_LOAD, GPU_LOAD_PIECE, LOAD_PIECES, true, &g->load);
     }
+    for (size_t done = 0; r == 0 && done < n; done += p->n) {
+        p->off = off + done;
+        p->n = n - done < GPU_LOAD_PIECE ? n - done : GPU_LOAD_PIECE;
+        r = load_piece(g, p, (const char *)from + done);
+    }
+    g->loading = true;
+    return r;
+}
+
+int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert, int plane, size_t off,
+                    const void *from, size_t n)
+{
+    struct gpu_weight *w = (struct gpu_weight *)weight;
+    struct gpu_piece p;
+
+    w->filled[expert * 3 + plane] += n;
+    if (w->words != NULL && plane > 0) { /* sorted when all of them are there */
+        size_t at = plane == 1 ? 0 : kern_weight_plane_bytes(&w->base.desc, 1);
+
+        memcpy((char *)w->words + at + off, from, n);
+        return 0;
+    }
     judge(w, expert, plane, off, from, n);
     plan(w, expert, plane, &p);
-    for (size_t done = 0; r == 0 && done < n; done += p.n) {
-        p.off = off + done;
-        p.n = n - done < GPU_LOAD_PIECE ? n - done : GPU_LOAD_PIECE;
-        r = load_piece(g, &p, (const char *)from + done);
-    }
-    w->filled[expert * 3 + plane] += n;
-    g->loading = true;
-    return gpu_fail(k, r);
+    return gpu_fail(k, load(gpu_of(k), &p, off, from, n));
 }
 
 int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane, const void *at,
                    size_t n)
 {
     return gpu_weight_fill(k, w, expert, plane, 0, at, n);
+}
+
+/* s and f of a compact weight, and the planes they were made of are gone. */
+static int load_words(struct kern *k, struct gpu_weight *w)
+{
+    struct gpu_piece p = {.what = -1};
+    unsigned char *bases = calloc(1, w->mat.s_step);
+    uint32_t *f = calloc(w->mat.f_step, sizeof(*f));
+    int r = -ENOMEM;
+
+    if (bases != NULL && f != NULL) {
+        r = gpu_compact_sort(&w->base.desc, &w->mat, w->words, bases, f, k->err, sizeof(k->err));
+    }
+    if (r == 0) {
+        p.to = (unsigned char *)w->mem + (w->mat.s - w->mat.q);
+        r = load(gpu_of(k), &p, 0, bases, w->mat.s_step);
+    }
+    if (r == 0) {
+        p.to = (unsigned char *)w->mem + ((const unsigned char *)w->mat.f - w->mat.q);
+        r = load(gpu_of(k), &p, 0, f, w->mat.f_step * sizeof(*f));
+    }
+    free(bases);
+    free(f);
+    free(w->words);
+    w->words = NULL;
+    return gpu_fail(k, r);
 }
 
 int gpu_weight_ready(struct kern *k, struct kern_weight *weight)
@@ -279,7 +327,7 @@ int gpu_weight_ready(struct kern *k, struct kern_weight *weight)
                  w->bad_at, w->bad_byte);
         return -ERANGE;
     }
-    return 0;
+    return w->words != NULL ? load_words(k, w) : 0;
 }
 
 /* The load stream is waited for by the host: it happens once, before the first

@@ -213,6 +213,17 @@ static __forceinline__ int __ffs(uint32_t x)
 {
     return __builtin_ffs((int)x);
 }
+/* Byte i of the result is byte s >> 4 i of x (0 .. 3) and y (4 .. 7). */
+static __forceinline__ uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t s)
+{
+    uint64_t v = (uint64_t)y << 32 | x;
+    uint32_t r = 0;
+
+    for (int i = 0; i < 4; i++) {
+        r |= (uint32_t)(v >> (8 * (s >> (4 * i) & 7u)) & 255u) << (8 * i);
+    }
+    return r;
+}
 
 /* ---- the dialect's asm wrappers, as dev.cuh declares them ---- */
 

@@ -62,7 +62,7 @@ users()
     case $1 in
     *.cu) basename "$1" .cu ;;
     *.c) echo "$1" ;;
-    *) case $2 in gpu) echo attn ;; *) echo "$2" ;; esac ;;
+    *) case $2 in gpu) echo attn ;; compact | rows) echo linear ;; *) echo "$2" ;; esac ;;
     esac
 }
 

@@ -75,10 +75,8 @@ static void ragged(const struct kt_backend *b)
             check_shape(b, &s, (uint64_t)i + 1, n_rows[i % 10]);
             s.dtype = KERN_FP8_B128;
             check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 5) % 10]);
-            if (!kt_is_gpu(b)) {
-                s.dtype = KERN_COMPACT;
-                check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 1) % 10]);
-            }
+            s.dtype = KERN_COMPACT;
+            check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 1) % 10]);
             if (cols[c] % 16 == 0) {
                 s.dtype = i % 2 ? KERN_NVFP4 : KERN_NVFP4_DIV;
                 check_shape(b, &s, (uint64_t)i + 1, n_rows[(i + 7) % 10]);

@@ -285,9 +285,10 @@ static void mlp_up(const struct kt_backend *b, enum kern_dtype dtype, int n,
         assert_int_equal(
             t->k->stats.weight_bytes,
             2 * kern_weight_plane_bytes(&a.gate->desc, 0) +
-                (kern_weight_n_planes(dtype) > 1
+                (kern_weight_n_planes(dtype) > 1 && dtype != KERN_COMPACT
                      ? 2 * kern_weight_plane_bytes(&a.gate->desc, 1)
-                     : 0));
+                     : 0) +
+                (dtype == KERN_COMPACT ? 2 * (size_t)width * 4 : 0));
     }
     kt_ok(t, kern_linear(t->k, &in));
     kt_ok(t, kern_swiglu(t->k, &act));
@@ -306,6 +307,7 @@ static void mlp_ups(const struct kt_backend *b)
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
         mlp_up(b, KERN_BF16, n[i], 40, 1184);
         mlp_up(b, KERN_MXFP4, n[i], 37, 288);
+        mlp_up(b, KERN_COMPACT, n[i], 37, 1184);
     }
     if (kt_is_gpu(b)) { /* the CPU has no use for these as a dense weight */
         mlp_up(b, KERN_FP8_B128, 3, 130, 256);
