@@ -350,10 +350,12 @@
  * tokens is the length of the last turn, prompt and answer; cached_tokens how
  * many of these need not be computed again now. A session that loses its pages
  * to others loses time, nothing else; session_pin keeps them (no_memory when
- * too many pages would be pinned). session_save writes the session to the
- * daemon's state folder (busy over the quota, no_memory where the disk is full
- * or would have less free than the floor), pinned sessions are saved when the
- * daemon stops. What is on disk is found after a restart, read when it is asked
+ * too many pages would be pinned). pinned says that they are kept now; where
+ * they could not be, after a turn that made the session too long or a pin that
+ * came when they had gone, the next turn tries again. session_save writes the
+ * session to the daemon's state folder (busy over the quota, no_memory where the
+ * disk is full or would have less free than the floor), sessions that were to be
+ * pinned are saved when the daemon stops. What is on disk is found after a restart, read when it is asked
  * for, and checked: a file that is cut short, damaged, or of another model is
  * `corrupt`, message says what is wrong, and it is left as it is until
  * session_drop. append on a name that is not there is `not_found`.

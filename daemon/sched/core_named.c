@@ -309,7 +309,8 @@ static void describe(struct core *c, const struct named *n,
     ret->cached = n->loaded ? prefix_look(c->prefix, n->salt, n->ids,
                                           n->n_committed, true)
                             : 0;
-    ret->pinned = n->pinned;
+    /* As long as it is in its file only, nothing can take it. */
+    ret->pinned = n->pinned && (n->pin != NULL || !n->loaded);
     ret->busy = n->writer != 0;
     ret->saved = n->file_bytes > 0 && !n->changed;
     ret->file_bytes = n->file_bytes;
@@ -464,6 +465,23 @@ static void run_op(struct core *c, struct job *j, struct named *n)
     case SESSION_LIST:
         BUG_ON(true);
     }
+}
+
+void core_named_unread(struct core *c, struct named *n, const char *code,
+                       const char *why)
+{
+    struct job *j;
+
+    while (!n->loaded && (j = named_next(n)) != NULL) {
+        if (j->kind != JOB_SESSION || j->op != SESSION_DROP) {
+            core_refuse(c, j, code, "session", "%s", why);
+        } else if (ticket_answered(c->conf.tickets, j->id)) {
+            drop_job(c, j);
+        } else {
+            drop(c, j, n);
+        }
+    }
+    core_named_next(c, n); /* dropped: who came later finds none */
 }
 
 void core_session_op(struct core *c, struct job *j)

@@ -105,6 +105,9 @@ void core_named_end(struct core *c, struct task *t, int committed);
 bool core_named_cancel(struct core *c, const struct ticket_call *call);
 void core_named_free(struct core *c, uint64_t job);
 void core_named_next(struct core *c, struct named *n);
+/* Its file cannot be read: who waits for it is told, who drops it does. */
+void core_named_unread(struct core *c, struct named *n, const char *code,
+                       const char *why);
 /* The checkpoint of its open turn is there, before len tokens. */
 bool core_has_open(const struct core *c, const struct named *n, int len);
 int core_pin(struct core *c, struct named *n, char *why, size_t n_why);

@@ -589,15 +589,12 @@ static void loaded(struct core *c, struct saving *x, int state)
 {
     struct named *n = named_of(c, x);
     const struct store_head *h = &x->t->head;
-    struct job *j;
 
     BUG_ON(n == NULL || n->loaded);
     n->moving = false;
     if (state < 0) {
         core_say(c, 4, "session %s: not restored: %s", n->name, x->t->why);
-        while ((j = named_next(n)) != NULL) {
-            core_refuse(c, j, code_of(state), "session", "%s", x->t->why);
-        }
+        core_named_unread(c, n, code_of(state), x->t->why);
         return;
     }
     if (x->no_room && refuse_restores(c, x, n) && n->wait == NULL) {

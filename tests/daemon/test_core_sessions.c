@@ -462,6 +462,91 @@ static void test_pins_of_one_owner(void **state)
     rig_finish(&r);
 }
 
+/* A session that grew beyond what may be pinned does not say that it is; it is
+ * saved at the end all the same, and pinned again when it fits. */
+static void test_pinned_says_what_is_so(void **state)
+{
+    struct answer *a;
+    char file[128];
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    fake.pages[MODEL_FULL] = 16 + 16; /* 8 for one */
+    path_of(file, sizeof(file), "a");
+    open_rig(&r);
+    make(&r, 1, "a", 300, 0, 10);
+    a = op_end(&r, 2, SESSION_PIN, "a");
+    assert_true(a->session.pinned);
+    make(&r, 3, "a", 600, 0, 10);
+    a = op_end(&r, 4, SESSION_RESTORE, "a"); /* shows it */
+    assert_true(a->done);
+    assert_false(a->session.pinned);
+    core_save_pinned(r.core);
+    assert_int_equal(access(file, F_OK), 0);
+    make(&r, 5, "a", 350, 0, 10);
+    assert_true(op_end(&r, 6, SESSION_RESTORE, "a")->session.pinned);
+    /* A pin of what is no longer in the cache waits for the next turn. */
+    rig_add(&r, other_turn(7, "b", 200, 10));
+    assert_true(wait_for(&r, 7)->done);
+    for (uint64_t id = 8; id < 10; id++) { /* 16 pages each: all that may be */
+        rig_add(&r, new_job(id, 1000));
+        assert_true(wait_for(&r, id)->done);
+    }
+    a = op_end(&r, 10, SESSION_RESTORE, "b");
+    assert_int_equal(a->session.cached, 0);
+    a = op_end(&r, 11, SESSION_PIN, "b");
+    assert_true(a->done);
+    assert_false(a->session.pinned);
+    assert_true(op_end(&r, 12, SESSION_UNPIN, "a")->done);
+    rig_add(&r, other_turn(13, "b", 140, 10));
+    assert_true(wait_for(&r, 13)->done);
+    assert_true(op_end(&r, 14, SESSION_RESTORE, "b")->session.pinned);
+    assert_true(op_end(&r, 16, SESSION_DROP, "a")->done);
+    assert_true(op_end(&r, 17, SESSION_DROP, "b")->done);
+    rig_finish(&r);
+}
+
+/* Whoever waits for a file that turns out damaged is told, up to a drop among
+ * them: that one works, and who comes after it finds no session. */
+static void test_dropped_while_a_damaged_file_is_read(void **state)
+{
+    struct job *j;
+    char file[128];
+    struct rig r;
+    int fd;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    path_of(file, sizeof(file), "a");
+    open_rig(&r);
+    make(&r, 1, "a", 600, 0, 20);
+    assert_true(op_end(&r, 2, SESSION_SAVE, "a")->done);
+    rig_finish(&r);
+    fd = open(file, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "broken", 6, 8192), 6);
+    close(fd);
+
+    open_rig(&r);
+    (void)op(&r, 1, SESSION_RESTORE, "a", 0);
+    (void)op(&r, 2, SESSION_PIN, "a", 0);
+    (void)op(&r, 3, SESSION_DROP, "a", 0);
+    (void)op(&r, 4, SESSION_PIN, "a", 0);
+    j = turn(5, "a", 100, 0, 10);
+    j->append = true;
+    rig_add(&r, j);
+    rig_add(&r, turn(6, "a", 120, 0, 10)); /* begins another */
+    assert_true(wait_for(&r, 6)->done);
+    assert_string_equal(answer_of(&r, 1)->code, "corrupt");
+    assert_string_equal(answer_of(&r, 2)->code, "corrupt");
+    assert_true(answer_of(&r, 3)->done);
+    assert_string_equal(answer_of(&r, 4)->code, "not_found");
+    assert_string_equal(answer_of(&r, 5)->code, "not_found");
+    assert_int_equal(access(file, F_OK), -1);
+    rig_finish(&r);
+}
+
 /* Under kv_share_per_owner pins, requests and restores of one owner share what
  * he may hold, and whoever does not fit is told what is in the way. */
 static void test_a_share_of_one_owner(void **state)
@@ -821,6 +906,9 @@ int main(void)
         cmocka_unit_test_setup(test_steps_between_the_chunks, fresh),
         cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
         cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
+        cmocka_unit_test_setup(test_pinned_says_what_is_so, fresh),
+        cmocka_unit_test_setup(test_dropped_while_a_damaged_file_is_read,
+                               fresh),
         cmocka_unit_test_setup(test_a_share_of_one_owner, fresh),
         cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
         cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
