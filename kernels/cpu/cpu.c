@@ -97,7 +97,7 @@ static void fill_table(struct mx_table *t, float (*scale)(unsigned))
         for (unsigned v = 0; v < 16; v++) {
             uint16_t b = quant_f32_to_bf16(quant_e2m1(v) * scale(s));
 
-            t->bf16[s][v] = b;
+            t->bf16[s][v] = t->bf16[s][v + 16] = b;
             t->bytes[s][v] = (uint8_t)b;
             t->bytes[s][16 + v] = (uint8_t)(b >> 8);
         }
@@ -139,10 +139,11 @@ static int cpu_open(struct kern **ret, const struct kern_open_args *a)
     size_t bytes;
     int r;
 
-    c = calloc(1, sizeof(*c));
+    c = cpu_alloc(sizeof(*c)); /* its tables begin with a line */
     if (c == NULL) {
         return -ENOMEM;
     }
+    memset(c, 0, sizeof(*c));
     r = cpu_isa_find(a->isa, &c->isa);
     if (r < 0) {
         goto fail;

@@ -20,9 +20,10 @@
 struct cpu_isa;
 
 /* For every scale byte the values of the 16 codes of FP4 times the scale: as
- * BF16, and as BF16's 16 low bytes followed by its 16 high bytes. */
+ * BF16, twice, so that a fifth bit of an index does not count; and as BF16's 16
+ * low bytes followed by its 16 high bytes. */
 struct mx_table {
-    uint16_t bf16[256][16];
+    alignas(64) uint16_t bf16[256][32];
     uint8_t bytes[256][32];
 };
 

@@ -376,18 +376,15 @@ INLINE __m512i mx_codes_(const uint8_t *q)
 }
 
 /* One block of 32 packed weights, times its scale, as BF16: the low nibble of
- * a byte is the even element. vpermw looks all of them up at once. */
+ * a byte is the even element. vpermw looks all of them up at once by the low
+ * five bits of each word, of which the table ignores the fifth: b * 4097 is
+ * b | b << 12. */
 INLINE __m512i mx_bf16_(const uint8_t *q, const struct mx_table *t,
                         uint8_t scale)
 {
-    __m512i b = mx_codes_(q);
-    /* (b | b << 12) & 0x000f000f */
-    __m512i i = _mm512_ternarylogic_epi32(b, _mm512_slli_epi32(b, 12),
-                                          _mm512_set1_epi32(0x000f000f), 0xa8);
-
     return _mm512_permutexvar_epi16(
-        i, _mm512_castsi256_si512(
-               _mm256_loadu_si256((const void *)t->bf16[scale])));
+        _mm512_madd_epi16(mx_codes_(q), _mm512_set1_epi32(4097)),
+        _mm512_load_si512(t->bf16[scale]));
 }
 
 INLINE void mx_decode(uint16_t *to, const uint8_t *q, const struct mx_table *t,

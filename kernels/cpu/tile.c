@@ -31,9 +31,15 @@
  *   MXFP4: 4 streams, 2 KiB ahead                         0.58
  *   4 neighbouring rows, 8 KiB or more ahead              0.88  kept: MX_M
  *   8 neighbouring rows                                   0.75  spills
+ *   expert_up, two threads: 12 KiB ahead, a line a row    0.70
+ *   whole tiles ahead, their lines in ascending order     0.90  kept
+ *   expert_down: a tile's pointers made anew, folds by row 0.71
+ *   both by increments, a row of x at a time              0.82  kept
  *   4 rows: k cut; whole rows, x all in L1            0.74, 0.80  kept: whole
  *   8 rows: whole rows, tiles of 2, of 3              0.41, 0.49  x from L2
- *   8 rows: k cut at 512, 1024, 2048            0.49, 0.63, 0.65  kept: 2048
+ *   8 rows: k cut at 512, 1024, 2048            0.49, 0.63, 0.65
+ *   x packed, k cut at 512, 1024, 2048          0.65, 0.72, 0.54  kept: 1024
+ *   the same without a cut, x from L2                     0.63
  *   the same, next tile prefetched to L2                    0.65  no matter
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
  *   a line with each step of the tile before                      0.46  kept
@@ -87,11 +93,13 @@
 #define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
 /* Columns of a cut of the form between: whole compact blocks; with CUT_N rows
  * of x it leaves L1 some room. */
-#define CUT_K (ISA_LEVEL == 3 ? 2048 : 512)
+#define CUT_K (ISA_LEVEL == 3 ? 1024 : 512)
 #define CUT_ACC_BYTES                                        \
     (sizeof(float) * VF_N * TILE_ACC * ((PANEL_W + 1) / 2) * \
      ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
-#define CUT_BYTES (CUT_ACC_BYTES + sizeof(uint16_t) * CUT_K * TILE_M_MAX)
+#define CUT_DECODED (sizeof(uint16_t) * CUT_K * TILE_M_MAX)
+#define CUT_BYTES \
+    (CUT_ACC_BYTES + CUT_DECODED + sizeof(xt) * CUT_K * TILE_GEMM_X)
 
 struct tile {
     const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
@@ -99,7 +107,7 @@ struct tile {
     /* compact rows: their escapes, and what their codes stand for */
     const uint32_t *e[TILE_M_MAX], *e_end[TILE_M_MAX];
     const uint8_t *lut[TILE_M_MAX];
-    const xt *x[TILE_X];
+    const xt *x[TILE_X]; /* rows, or in the first alone what pack_x made */
     const struct mx_table *mx;
     int k;             /* columns */
     ptrdiff_t ahead;   /* bytes from what is read to what is prefetched */
@@ -134,11 +142,16 @@ INLINE wv tile_w(const struct tile *t, int m, int k, int left)
     return left < DOT_K ? wv_load_n(p, left) : wv_load(p);
 }
 
+INLINE const xt *tile_x(const struct tile *t, int N, int n, int k, bool packed)
+{
+    return packed ? t->x[0] + (size_t)k * N + n * DOT_K : t->x[n] + k;
+}
+
 /* M and N are constants wherever this is inlined. With 32 registers the
  * weights of a chunk stay in some of them while x passes; with 16 there is room
  * for one row's, and x comes from L1 with each multiplication. */
 INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
-                       int left)
+                       int left, bool packed)
 {
 #if ISA_LEVEL >= 2
     wv w[TILE_M_MAX];
@@ -151,7 +164,8 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
     for (int n = 0; n < N; n++) {
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            acc[n * M + m] = dot(acc[n * M + m], w[m], t->x[n] + k);
+            acc[n * M + m] =
+                dot(acc[n * M + m], w[m], tile_x(t, N, n, k, packed));
         }
     }
 #else
@@ -161,7 +175,7 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
 
 #pragma GCC unroll 8
         for (int n = 0; n < N; n++) {
-            acc[n * M + m] = dot(acc[n * M + m], w, t->x[n] + k);
+            acc[n * M + m] = dot(acc[n * M + m], w, tile_x(t, N, n, k, packed));
         }
     }
 #endif
@@ -170,7 +184,8 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
 /* What a tile prefetches: nothing, its own rows further on, other ones. */
 enum fetch { FETCH_NONE, FETCH_AHEAD, FETCH_NEXT };
 
-INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch)
+INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
+                      bool packed)
 {
     struct tile l = *t; /* its pointers in registers */
     vf acc[TILE_ACC];
@@ -189,46 +204,60 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch)
         if (fetch == FETCH_NEXT) {
             l.next += l.next_k;
         }
-        tile_chunk(acc, &l, M, N, k, DOT_K);
+        tile_chunk(acc, &l, M, N, k, DOT_K, packed);
     }
     if (k < l.k) {
-        tile_chunk(acc, &l, M, N, k, l.k - k);
+        tile_chunk(acc, &l, M, N, k, l.k - k, packed);
     }
     acc_out(acc, &l, M * N);
 }
 
 #define MX_CHUNKS (32 / DOT_K)
 
+INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        wv w[MX_CHUNKS];
+
+        wv_mx(w, t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+#pragma GCC unroll 4
+        for (int c = 0; c < MX_CHUNKS; c++) {
+#pragma GCC unroll 8
+            for (int n = 0; n < N; n++) {
+                acc[n * M + m] =
+                    dot(acc[n * M + m], w[c], t->x[n] + b * 32 + c * DOT_K);
+            }
+        }
+    }
+}
+
 INLINE void tile_mx(const struct tile *t, int M, int N)
 {
     struct tile l = *t;
     vf acc[TILE_ACC];
+    int b = 0, blocks = l.k / 32;
 
     acc_in(acc, &l, M * N);
-    for (int b = 0; b < l.k / 32; b += 64) { /* scales: a line a row */
+    for (int i = 0; i < blocks; i += 64) { /* scales: a line a row */
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            __builtin_prefetch(l.s[m] + b + l.ahead_s, 0, 3);
+            __builtin_prefetch(l.s[m] + i + l.ahead_s, 0, 3);
         }
     }
-    for (int b = 0; b < l.k / 32; b++) {
+    for (; b + 4 <= blocks; b += 4) { /* codes: the same */
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            wv w[MX_CHUNKS];
-
-            if (b % 4 == 0) {
-                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 3);
-            }
-            wv_mx(w, l.w[m] + (size_t)b * 16, l.mx, l.s[m][b]);
-#pragma GCC unroll 4
-            for (int c = 0; c < MX_CHUNKS; c++) {
-#pragma GCC unroll 8
-                for (int n = 0; n < N; n++) {
-                    acc[n * M + m] =
-                        dot(acc[n * M + m], w[c], l.x[n] + b * 32 + c * DOT_K);
-                }
-            }
+            __builtin_prefetch(
+                l.w[0] + (ptrdiff_t)(b * M * 16 + m * 64) + l.ahead, 0, 3);
         }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            mx_block(acc, &l, M, N, b + i);
+        }
+    }
+    for (; b < blocks; b++) {
+        mx_block(acc, &l, M, N, b);
     }
     acc_out(acc, &l, M * N);
 }
@@ -330,7 +359,7 @@ typedef void tile_fn(const struct tile *t);
 #define FEW(n)                                        \
     static void few_bf16_##n(const struct tile *t)    \
     {                                                 \
-        tile_bf16(t, FEW_M, n, FETCH_AHEAD);          \
+        tile_bf16(t, FEW_M, n, FETCH_AHEAD, false);   \
     }                                                 \
     static void few_compact_##n(const struct tile *t) \
     {                                                 \
@@ -345,18 +374,22 @@ FEW(2)
 FEW(3)
 FEW(4)
 
-#define TILE(n)                                      \
-    static void tile_ahead_##n(const struct tile *t) \
-    {                                                \
-        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD);     \
-    }                                                \
-    static void tile_next_##n(const struct tile *t)  \
-    {                                                \
-        tile_bf16(t, TILE_M(n), n, FETCH_NEXT);      \
-    }                                                \
-    static void tile_gemm_##n(const struct tile *t)  \
-    {                                                \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE);      \
+#define TILE(n)                                        \
+    static void tile_ahead_##n(const struct tile *t)   \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true); \
+    }                                                  \
+    static void tile_next_##n(const struct tile *t)    \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);  \
+    }                                                  \
+    static void tile_plain_##n(const struct tile *t)   \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);  \
+    }                                                  \
+    static void tile_gemm_##n(const struct tile *t)    \
+    {                                                  \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false); \
     }
 TILE(1)
 TILE(2)
@@ -383,6 +416,7 @@ static tile_fn *const few_mx[] = FEWS(mx);
     }
 static tile_fn *const tiles_ahead[TILE_X + 1] = TILES(ahead);
 static tile_fn *const tiles_next[TILE_X + 1] = TILES(next);
+static tile_fn *const tiles_plain[TILE_X + 1] = TILES(plain);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
 
 /* ---- rows of packed weights that BF16 cannot hold exactly ---- */
@@ -429,6 +463,7 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
                       struct place at)
 {
     float sum[TILE_ACC + 3], factor = nv_factor(j->w, j->expert);
+    float *y = j->y + (size_t)at.r * j->y_stride + at.n;
     bool extreme = cpu_w(j->w)->extreme != NULL;
     int n_acc = M * N, i = 0;
 
@@ -441,19 +476,18 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
     for (; i < n_acc; i++) {
         sum[i] = vf_sum(vf_load(acc + i * VF_N));
     }
-    for (int m = 0; m < at.m_live; m++) {
-        int n = at.n + m * at.gap;
-        float *y = j->y + (size_t)at.r * j->y_stride + n;
+    for (int m = 0; m < at.m_live && extreme; m++) {
+        int n = j->n0 + at.n + m * at.gap;
 
-        if (extreme && row_is_extreme(j, j->n0 + n)) {
-            for (i = 0; i < N; i++) {
-                sum[i * M + m] = extreme_dot(j, j->n0 + n, j->x[at.r + i]);
-            }
+        for (i = 0; i < N && row_is_extreme(j, n); i++) {
+            sum[i * M + m] = extreme_dot(j, n, j->x[at.r + i]);
         }
-        for (i = 0; i < N; i++, y += j->y_stride) {
+    }
+    for (i = 0; i < N; i++, y += j->y_stride) {
+        for (int m = 0; m < at.m_live; m++) {
             float v = sum[i * M + m] * factor;
 
-            *y = j->add ? *y + v : v;
+            y[m * at.gap] = j->add ? y[m * at.gap] + v : v;
         }
     }
 }
@@ -473,10 +507,7 @@ static void tile_row(struct tile *t, int m, const struct tile_job *j, int n,
     size_t row = (size_t)(j->n0 + n);
 
     t->w[m] = cpu_plane(j->w, j->expert, 0) + row * row_bytes;
-    if (j->w->desc.dtype == KERN_MXFP4) {
-        t->s[m] = cpu_plane(j->w, j->expert, 1) +
-                  row * (size_t)(j->w->desc.cols / 32);
-    } else if (j->w->desc.dtype == KERN_COMPACT) {
+    if (j->w->desc.dtype == KERN_COMPACT) {
         const uint32_t *at =
             (const uint32_t *)(const void *)cpu_plane(j->w, 0, 1) + row;
         const uint32_t *e =
@@ -488,41 +519,68 @@ static void tile_row(struct tile *t, int m, const struct tile_job *j, int n,
     }
 }
 
-/* M rows at a time through registers, all of the activation rows at once: rows
- * a share of the job apart, so that each is a long stream, or neighbours (gap
- * 1), which are one stream. Past its end a stream prefetches what comes next.
- */
-static void run_few(const struct tile_job *j, size_t row_bytes, int M, int gap,
-                    ptrdiff_t ahead, tile_fn *tile)
+/* FEW_M rows at a time through registers, all of the activation rows at once.
+ * The rows of a tile are a share of the job apart, so that each is a long
+ * stream, where the job's rows can be shared out evenly. */
+static void run_few(const struct tile_job *j, size_t row_bytes, tile_fn *tile)
 {
-    size_t s_row = (size_t)j->w->desc.cols / 32;
-    struct tile t = {.mx = &j->cpu->mx,
-                     .k = j->w->desc.cols,
+    struct tile t = {.k = j->w->desc.cols,
+                     .ahead = AHEAD,
                      .first = true,
                      .acc = (float *)j->scratch};
-    int step = gap > 1 ? 1 : M, end = gap > 1 ? gap : j->n_w;
+    int gap = j->n_w % FEW_M == 0 ? j->n_w / FEW_M : 1;
+    int step = gap > 1 ? 1 : FEW_M, end = gap > 1 ? gap : j->n_w;
 
     for (int i = 0; i < j->n_x; i++) {
         t.x[i] = j->x[i];
     }
     for (int n = 0; n < end; n += step) {
-        struct place at = {n, gap, gap > 1 ? M : imin(M, j->n_w - n), 0};
-        ptrdiff_t left = (ptrdiff_t)row_bytes * (j->n_w - n);
+        struct place at = {n, gap, gap > 1 ? FEW_M : imin(FEW_M, j->n_w - n),
+                           0};
 
-        t.ahead = ahead;
-        t.ahead_s = ahead / 16;
-        if (gap == 1 && ahead >= left && j->next != NULL) {
-            t.ahead = ahead - left + (j->next - cpu_plane(j->w, j->expert, 0)) -
-                      (ptrdiff_t)row_bytes * (j->n0 + n);
-            t.ahead_s = ahead / 16 - (ptrdiff_t)s_row * (j->n_w - n) +
-                        (j->next_s - cpu_plane(j->w, j->expert, 1)) -
-                        (ptrdiff_t)s_row * (j->n0 + n);
-        }
-        for (int m = 0; m < M; m++) {
+        for (int m = 0; m < FEW_M; m++) {
             tile_row(&t, m, j, n + imin(m, at.m_live - 1) * gap, row_bytes);
         }
         tile(&t);
-        tile_fold(j, t.acc, M, j->n_x, at);
+        tile_fold(j, t.acc, FEW_M, j->n_x, at);
+    }
+}
+
+/* The same for MXFP4, whose rows are short: MX_M neighbours a tile, which are
+ * one stream. It prefetches whole tiles ahead, so that from the job's end on
+ * it asks for the next job's rows from their very first. */
+static void run_mx(const struct tile_job *j)
+{
+    size_t row = (size_t)j->w->desc.cols / 2, s_row = row / 16;
+    const uint8_t *w = cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row;
+    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)j->n0 * s_row;
+    int tiles = ceil_div(MX_AHEAD, MX_M * (int)row);
+    struct tile t = {.mx = &j->cpu->mx,
+                     .k = j->w->desc.cols,
+                     .first = true,
+                     .acc = (float *)j->scratch};
+
+    for (int i = 0; i < j->n_x; i++) {
+        t.x[i] = j->x[i];
+    }
+    for (int n = 0; n < j->n_w; n += MX_M) {
+        struct place at = {n, 1, imin(MX_M, j->n_w - n), 0};
+        int next = n + tiles * MX_M;
+
+        for (int m = 0; m < MX_M; m++) {
+            size_t to = (size_t)(n + imin(m, at.m_live - 1));
+
+            t.w[m] = w + to * row;
+            t.s[m] = s + to * s_row;
+        }
+        t.ahead = (ptrdiff_t)row * (next - n);
+        t.ahead_s = (ptrdiff_t)s_row * (next - n);
+        if (next >= j->n_w && j->next != NULL) {
+            t.ahead = j->next - t.w[0] + (ptrdiff_t)row * (next - j->n_w);
+            t.ahead_s = j->next_s - t.s[0] + (ptrdiff_t)s_row * (next - j->n_w);
+        }
+        few_mx[j->n_x](&t);
+        tile_fold(j, t.acc, MX_M, j->n_x, at);
     }
 }
 
@@ -584,6 +642,20 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
     }
 }
 
+/* The job's activation rows, n_k columns from k on, for its tiles of nr rows:
+ * chunk by chunk the rows of a tile side by side. In place, rows a power of two
+ * apart would meet in the same few sets of L1. */
+static void pack_x(xt *to, const struct tile_job *j, int nr, int k, int n_k)
+{
+    for (int r = 0; r < j->n_x; r += nr) {
+        for (int c = 0; c < n_k; c += DOT_K) {
+            for (int i = r; i < imin(r + nr, j->n_x); i++, to += DOT_K) {
+                memcpy(to, j->x[i] + k + c, sizeof(xt) * DOT_K);
+            }
+        }
+    }
+}
+
 /* Some tens of multiplications a weight: k is cut so that x stays in L1 while
  * the job's weight rows pass, and each tile of weights is decoded once for all
  * activation rows. Whole accumulators wait in memory between the cuts. */
@@ -594,13 +666,18 @@ static void run_cuts(const struct tile_job *j)
     uint16_t *decoded = (uint16_t *)(j->scratch + CUT_ACC_BYTES);
     tile_fn *const *first = j->w->desc.dtype == KERN_BF16 ? tiles_ahead
                             : tile_fetches(j)             ? tiles_next
-                                                          : tiles_gemm;
+                                                          : tiles_plain;
+    xt *x = (xt *)(j->scratch + CUT_ACC_BYTES + CUT_DECODED);
     struct tile t = {0};
 
     for (int k = 0; k < cols; k += CUT_K) {
+        int k_pad;
+
         t.k = imin(CUT_K, cols - k);
+        k_pad = (t.k + DOT_K - 1) / DOT_K * DOT_K;
         t.first = k == 0;
         t.acc = acc;
+        pack_x(x, j, nr, k, k_pad);
         for (int n = 0; n < j->n_w; n += M) {
             bool last = n + M >= j->n_w;
 
@@ -612,10 +689,8 @@ static void run_cuts(const struct tile_job *j)
             for (int r = 0; r < j->n_x; r += nr) {
                 int rows = imin(nr, j->n_x - r);
 
-                for (int i = 0; i < rows; i++) {
-                    t.x[i] = j->x[r + i] + k;
-                }
-                (r > 0 ? tiles_gemm : first)[rows](&t);
+                t.x[0] = x + (size_t)r * (size_t)k_pad;
+                (r > 0 ? tiles_plain : first)[rows](&t);
                 if (k + CUT_K >= cols) {
                     struct place at = {n, 1, imin(M, j->n_w - n), r};
 
@@ -738,12 +813,6 @@ size_t tile_scratch(int cols)
     return many > CUT_BYTES ? many : CUT_BYTES;
 }
 
-/* Rows apart where the job's can be shared out evenly. */
-static int few_gap(const struct tile_job *j)
-{
-    return j->n_w % FEW_M == 0 ? j->n_w / FEW_M : 1;
-}
-
 uint64_t tile_run(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
@@ -756,12 +825,11 @@ uint64_t tile_run(const struct tile_job *j)
         return 0;
     }
     if (few && d->dtype == KERN_BF16) {
-        run_few(j, cols * 2, FEW_M, few_gap(j), AHEAD, few_bf16[j->n_x]);
+        run_few(j, cols * 2, few_bf16[j->n_x]);
     } else if (few && d->dtype == KERN_COMPACT) {
-        run_few(j, compact_row_bytes(d->cols), FEW_M, few_gap(j), AHEAD,
-                few_compact[j->n_x]);
+        run_few(j, compact_row_bytes(d->cols), few_compact[j->n_x]);
     } else if (few && d->dtype == KERN_MXFP4) {
-        run_few(j, cols / 2, MX_M, 1, MX_AHEAD, few_mx[j->n_x]);
+        run_mx(j);
     } else if (cuts && j->n_x <= TILE_GEMM_X && j->n_w <= PANEL_W) {
         run_cuts(j);
     } else {
