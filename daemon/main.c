@@ -511,6 +511,7 @@ static int create_engine(struct daemon *d)
         .session_disk = d->opts.conf.session_disk,
         .session_disk_per_owner = d->opts.conf.session_disk_per_owner,
         .session_disk_floor = d->opts.conf.session_disk_floor,
+        .kv_ready = d->opts.conf.kv_ready,
         .kv_share_per_owner = d->opts.conf.kv_share_per_owner,
         .share_prefix_cache = d->opts.conf.share_prefix_cache,
 #ifdef STEPD_DEBUG

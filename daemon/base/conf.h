@@ -43,6 +43,7 @@ struct conf {
     uint64_t kv_memory;         /* 0 = planned from what is free */
     uint64_t checkpoint_memory; /* 0 = what the plan leaves */
     bool prefix_cache, share_prefix_cache;
+    int kv_ready;              /* tokens; 0 = none */
     double kv_share_per_owner; /* of the pages; 1 = all */
     double memory_utilization;
     bool cuda_graphs;

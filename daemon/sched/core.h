@@ -42,6 +42,7 @@ struct core_conf {
     int step_target_ms;
     int drafts;
     double kv_share_per_owner; /* of the pages of each group; 0 or 1: all */
+    int kv_ready;              /* tokens of the KV cache for core_touch */
     int max_checkpoints;       /* of the prefix index; 0: as planned */
     bool no_prefix_cache; /* every request is computed from its first token */
     bool share_prefix_cache; /* one cache domain for all */
@@ -95,6 +96,9 @@ void core_end_all(struct core *c, bool all, const char *code, const char *why);
 /* Files: a chunk of what is being saved or restored. True: something moved, and
  * more may. Between steps. */
 bool core_tend(struct core *c);
+/* Memory of the KV cache that was never used is asked of the host, a little at a
+ * time. True: there is more. Between steps, when there is nothing else to do. */
+bool core_touch(struct core *c);
 /* Pinned sessions are written; waits for the disk. */
 void core_save_pinned(struct core *c);
 

@@ -23,6 +23,9 @@
 #include "daemon/sched/core_priv.h"
 #include "daemon/sched/score.h"
 
+/* Written at once by core_touch: some milliseconds. */
+#define TOUCH_BYTES ((size_t)4 << 20)
+
 /* ---- domains ------------------------------------------------------------- */
 
 uint64_t core_salt(const struct core *c, uint32_t uid, const char *tenant)
@@ -172,6 +175,46 @@ void core_keep_all(struct core *c, struct task *t)
         put(c, t, n);
         (void)mark(c, t, n);
     }
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+/* Pages that one sequence of so many tokens and its open turn take. */
+static int wanted_ready(const struct core *c, enum model_group g)
+{
+    int len = c->conf.kv_ready, n = kvpool_pages(c->pool, g), most;
+
+    if (len <= 0) {
+        return 0;
+    }
+    if (g == MODEL_FULL) {
+        most = (len - 1) / MODEL_PAGE_TOK + 1;
+    } else {
+        most = 2 * session_most(&c->geo, g, len);
+    }
+    return most < n ? most : n;
+}
+
+bool core_touch(struct core *c)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < MODEL_N_GROUPS; i++) {
+        enum model_group g = (enum model_group)i;
+        int end = wanted_ready(c, g);
+
+        /* The pool gives out the lowest ids first. What somebody has is there;
+         * what nobody has may be overwritten. */
+        while (c->touched[g] < end && bytes < TOUCH_BYTES) {
+            int page = c->touched[g]++;
+
+            if (kvpool_refs(c->pool, g, page) == 0) {
+                (void)model_scrub_page(c->conf.model, g, page);
+                bytes += model_page_bytes(c->conf.model, g);
+            }
+        }
+    }
+    return bytes >= TOUCH_BYTES;
 }
 
 /* ---- room ---------------------------------------------------------------- */

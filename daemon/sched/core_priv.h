@@ -51,9 +51,10 @@ struct core {
     struct task **stepping; /* whose span[i] is */
     int n_spans;
     bool in_step;
-    int room[MODEL_N_GROUPS];   /* pages that are free or can be */
-    int pinned[MODEL_N_GROUPS]; /* pages that never are */
-    int spare[MODEL_N_GROUPS];  /* room beyond what the plan takes */
+    int room[MODEL_N_GROUPS];    /* pages that are free or can be */
+    int touched[MODEL_N_GROUPS]; /* by core_touch: the first so many */
+    int pinned[MODEL_N_GROUPS];  /* pages that never are */
+    int spare[MODEL_N_GROUPS];   /* room beyond what the plan takes */
 
     /* core_owner.c: what one owner may hold; own NULL: all. */
     int cap[MODEL_N_GROUPS];

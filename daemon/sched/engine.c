@@ -407,7 +407,8 @@ static void serve(struct engine *e)
             return;
         }
         /* A stop's nudge may have been heard above: it is not sent again. */
-        if (r == 0 && !moved && !atomic_load(&e->stop)) {
+        if (r == 0 && !moved && !atomic_load(&e->stop) &&
+            !core_touch(e->core)) {
             atomic_store(&e->idle, true);
             engine_doze(e);
             atomic_store(&e->idle, false);

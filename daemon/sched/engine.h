@@ -34,6 +34,7 @@ struct engine_conf {
     const struct model_conf *model; /* copied; progress and tick are set here */
     int max_queue;                  /* jobs waiting, all kinds */
     int max_prompt_tokens;          /* 0 = max_model_len - 1 */
+    int kv_ready;                   /* tokens; see core_touch */
     double kv_share_per_owner;      /* of the KV cache's pages; 1: all */
     int max_queued_tokens;          /* of one (uid, tenant), not yet started */
     int max_batched_tokens;         /* rows a step */

@@ -216,6 +216,7 @@ static int create_core(struct engine *e)
         .step_target_ms = e->conf.step_target_ms,
         .drafts = e->conf.drafts,
         .no_prefix_cache = e->conf.no_prefix_cache,
+        .kv_ready = e->conf.kv_ready,
         .kv_share_per_owner = e->conf.kv_share_per_owner,
         .share_prefix_cache = e->conf.share_prefix_cache,
         .scrub_freed = e->conf.scrub_freed,

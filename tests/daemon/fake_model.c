@@ -803,6 +803,9 @@ int model_import_page(struct model *m, enum model_group g, int page,
 int model_scrub_page(struct model *m, enum model_group g, int page)
 {
     memset(&m->page[g][page], 0, sizeof(m->page[g][page]));
+    if (fake.on_scrub != NULL) {
+        fake.on_scrub(fake.ctx, g, page);
+    }
     return 0;
 }
 

@@ -44,6 +44,8 @@ struct fake_conf {
     void (*on_load)(void *ctx);
     /* Called in model_verify_files: after a step or a sleep of the engine. */
     void (*on_verify)(void *ctx);
+    /* Called for each page that is overwritten. */
+    void (*on_scrub)(void *ctx, enum model_group g, int page);
     void *ctx;
     /* A step's time for a fake clock: base + rows * row. */
     uint64_t *clock_us;

@@ -338,6 +338,35 @@ static void test_the_longest_request_fits_alone(void **state)
     rig_finish(&r);
 }
 
+/* Pages that somebody has are left alone when the pool's memory is asked for in
+ * the middle of things: those of a request that runs, and cached ones. */
+static void test_memory_is_asked_for_beside_pages_in_use(void **state)
+{
+    int32_t ids[300];
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    rig_init(&r);
+    r.conf.kv_ready = 1024;
+    r.conf.scrub_freed = false;
+    rig_start(&r);
+    fill(ids, 300, 1);
+    (void)run_job(&r, job_of(1, ids, 300, 5));
+    rig_add(&r, job_of(2, ids, 290, 60));
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(core_step(r.core), 1);
+    }
+    while (core_touch(r.core)) {
+    }
+    rig_run(&r);
+    assert_int_equal(r.answer[1].n_ids, 60);
+    assert_int_equal(run_job(&r, job_of(3, ids, 300, 60))->usage.cached_tokens,
+                     299);
+    assert_false(core_touch(r.core));
+    rig_finish(&r);
+}
+
 /* Conversations that grow, are edited, cancelled and pre-empted, over pools of
  * every size: every answer is what arithmetic says. */
 static void test_random_conversations(void **state)
@@ -422,6 +451,8 @@ int main(void)
         cmocka_unit_test_setup(test_without_the_cache_nothing_is_reused, setup),
         cmocka_unit_test_setup(test_nothing_of_a_failed_request_is_kept, setup),
         cmocka_unit_test_setup(test_the_longest_request_fits_alone, setup),
+        cmocka_unit_test_setup(test_memory_is_asked_for_beside_pages_in_use,
+                               setup),
         cmocka_unit_test_setup(test_random_conversations, setup),
     };
 

@@ -60,6 +60,49 @@ static void wait_layer(void)
     }
 }
 
+/* ---- memory before it is asked for --------------------------------------- */
+
+static sem_t scrubs;
+static int n_scrubs[MODEL_N_GROUPS];
+
+static void on_scrub(void *ctx, enum model_group g, int page)
+{
+    (void)ctx;
+    assert_int_equal(page, n_scrubs[g]); /* each once, in the pool's order */
+    n_scrubs[g]++;
+    (void)sem_post(&scrubs);
+}
+
+/* While nobody asks, the pages of kv_ready tokens are written once, so that the
+ * host gives their memory before somebody waits for it. */
+static void test_the_pools_memory_is_asked_for_when_idle(void **state)
+{
+    struct timespec t;
+    struct rig r;
+
+    (void)state;
+    fake_rig_init(&r);
+    fake.eos_one_in = 0;
+    fake.on_scrub = on_scrub;
+    memset(n_scrubs, 0, sizeof(n_scrubs));
+    (void)sem_init(&scrubs, 0, 0);
+    r.conf.kv_ready = 300;
+    r.conf.scrub_freed = false;
+    rig_start(&r);
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += 60;
+    for (int n = 5 + 6; n > 0; n--) { /* 300 tokens, two windows of 3 pages */
+        while (sem_timedwait(&scrubs, &t) < 0) {
+            assert_int_equal(errno, EINTR);
+        }
+    }
+    assert_true(wait_over(&r, submit(&r, new_job(&r, "Hello", 12)))->done);
+    rig_finish(&r);
+    assert_int_equal(n_scrubs[MODEL_FULL], 5);
+    assert_int_equal(n_scrubs[MODEL_SLIDING], 6);
+    (void)sem_destroy(&scrubs);
+}
+
 /* ---- tests --------------------------------------------------------------- */
 
 static void test_answers_a_prompt(void **state)
@@ -583,6 +626,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_a_prompt),
+        cmocka_unit_test(test_the_pools_memory_is_asked_for_when_idle),
         cmocka_unit_test(test_prompt_gets_bos_once),
         cmocka_unit_test(test_jobs_wait_for_the_load_and_cancel_is_heard),
         cmocka_unit_test(test_stop_while_loading),
