@@ -85,6 +85,10 @@ struct kern_weight_desc {
     int shard;   /* how several devices share it: see KERN_SHARD_* */
     int escapes; /* KERN_COMPACT: words of plane 2, its end included; else 0 */
 };
+/* Where several devices share a matrix, what they made of it comes together in
+ * the op that needs the whole: parts of sums (COLS, EXPERTS) in norm's delta,
+ * logits (ROWS) in sample. Other products of ROWS stay where their consumers
+ * are. */
 enum { KERN_SHARD_NONE, KERN_SHARD_ROWS, KERN_SHARD_COLS, KERN_SHARD_EXPERTS };
 
 struct kern_open_args {

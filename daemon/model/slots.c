@@ -105,7 +105,8 @@ static void add_mtp(struct slots *s, int i)
 
     add(s, i, ROLE_ENORM, 1, D, 0, KERN_SHARD_NONE);
     add(s, i, ROLE_HNORM, 1, D, 0, KERN_SHARD_NONE);
-    add(s, i, ROLE_EH_PROJ, D, 2 * D, 0, KERN_SHARD_ROWS);
+    /* its output is a residual row, which every device needs whole */
+    add(s, i, ROLE_EH_PROJ, D, 2 * D, 0, KERN_SHARD_NONE);
     add_layer(s, i);
     add(s, i, ROLE_MTP_NORM, 1, D, 0, KERN_SHARD_NONE);
     add(s, i, ROLE_MTP_HEAD, s->shape->vocab, D, 0, KERN_SHARD_ROWS);

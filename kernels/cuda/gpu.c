@@ -363,6 +363,19 @@ static int set_up(struct gpu *g, const struct kern_open_args *a)
     return r;
 }
 
+static int open_device(struct gpu *g, const struct kern_open_args *a, char *why, size_t n)
+{
+    int r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why, n);
+
+    if (r == 0) {
+        r = set_up(g, a);
+        if (r < 0) {
+            snprintf(why, n, "%s", rt_error(g->rt));
+        }
+    }
+    return r;
+}
+
 static int gpu_open(struct kern **ret, const struct kern_open_args *a)
 {
     struct gpu *g = calloc(1, sizeof(*g));
@@ -372,12 +385,11 @@ static int gpu_open(struct kern **ret, const struct kern_open_args *a)
     if (g == NULL) {
         return -ENOMEM;
     }
-    r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why, sizeof(why));
-    if (r == 0) {
-        r = set_up(g, a);
-        if (r < 0) {
-            snprintf(why, sizeof(why), "%s", rt_error(g->rt));
-        }
+    if (a->n_devices > 1) {
+        snprintf(why, sizeof(why), "%d GPUs: one is what it can use", a->n_devices);
+        r = -ENODEV;
+    } else {
+        r = open_device(g, a, why, sizeof(why));
     }
     if (r < 0) {
         if (a->why != NULL) {

@@ -194,6 +194,9 @@ int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned thr
                const void *args, size_t n);
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n);
 int gpu_fill_call(struct kern *k, void *to, int byte, size_t n);
+/* Before an op that needs all of rows whose matrix is cut (KERN_SHARD_*): the
+ * seam for several devices, nothing on one. */
+int gpu_join(struct kern *k, enum rt_join how, struct kern_ptr p, int rows, int width);
 /* A product of lt.c: args are told apart by their bytes. */
 int gpu_lt_call(struct kern *k, const void *args, size_t n);
 /* Something that is no launch (an upload, a download) comes now. */

@@ -22,16 +22,16 @@
 
 #define MAX_KEYS 64 /* shapes kept; the least recently used one goes */
 
-enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LT };
+enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LT, CALL_JOIN };
 
 struct call {
     enum call_kind kind;
     const void *fn; /* launch; copy: the source */
-    void *to;       /* copy, fill */
+    void *to;       /* copy, fill, join */
     struct rt_grid grid;
     unsigned threads;
-    int byte;
-    size_t smem, n; /* n: bytes of args, or of the copy */
+    int byte;       /* fill; join: how */
+    size_t smem, n; /* n: bytes of args, or of the copy; join: rows, width */
     size_t args;    /* offset in the key's blob */
 };
 
@@ -168,6 +168,8 @@ static int run(struct gpu *g, const struct call *c, const void *args)
         return rt_fill(g->rt, RT_MAIN, c->to, c->byte, c->n);
     case CALL_LT:
         return rt_call(g->rt, RT_MAIN, gpu_lt_run, args, c->n);
+    case CALL_JOIN:
+        return g->info.join(g->rt, (enum rt_join)c->byte, c->to, c->smem, c->n);
     }
     return -EINVAL;
 }
@@ -292,6 +294,19 @@ int gpu_lt_call(struct kern *k, const void *args, size_t n)
     c.kind = CALL_LT;
     c.n = n;
     return gpu_fail(k, call(gpu_of(k), &c, args));
+}
+
+int gpu_join(struct kern *k, enum rt_join how, struct kern_ptr p, int rows, int width)
+{
+    struct call c;
+
+    memset(&c, 0, sizeof(c));
+    c.kind = CALL_JOIN;
+    c.to = gpu_at(p);
+    c.byte = how;
+    c.smem = (size_t)rows;
+    c.n = (size_t)width;
+    return gpu_of(k)->info.join == NULL ? 0 : gpu_fail(k, call(gpu_of(k), &c, NULL));
 }
 
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n)

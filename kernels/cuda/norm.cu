@@ -150,6 +150,7 @@ extern "C" int gpu_norm(struct kern *k, const struct kern_norm_args *a)
 {
     GPU_PARAMS(norm_params, p);
     uintptr_t all;
+    int r = a->delta.buf != nullptr ? gpu_join(k, RT_SUM, a->delta, a->rows.max, a->width) : 0;
 
     p.n = reinterpret_cast<const int *>(gpu_at(a->rows.n));
     p.x = reinterpret_cast<float *>(gpu_at(a->x));
@@ -169,5 +170,5 @@ extern "C" int gpu_norm(struct kern *k, const struct kern_norm_args *a)
     all = reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.delta) |
           reinterpret_cast<uintptr_t>(p.out_f32);
     p.vec = all % 16 == 0 && a->width % 4 == 0;
-    return STEP_LAUNCH(k, norm, p.max, 1, 1, 256, 0, p);
+    return r < 0 ? r : STEP_LAUNCH(k, norm, p.max, 1, 1, 256, 0, p);
 }

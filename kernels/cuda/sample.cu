@@ -434,6 +434,7 @@ static __global__ void __launch_bounds__(THREADS) sample(const sample_params p)
 extern "C" int gpu_sample(struct kern *k, const struct kern_sample_args *a)
 {
     GPU_PARAMS(sample_params, p);
+    int r;
 
     p.n = reinterpret_cast<const int *>(gpu_at(a->rows.n));
     p.pos = reinterpret_cast<const int *>(gpu_at(a->pos));
@@ -450,5 +451,6 @@ extern "C" int gpu_sample(struct kern *k, const struct kern_sample_args *a)
     if (p.z == nullptr) {
         return -ENOMEM;
     }
-    return STEP_LAUNCH(k, sample, p.max, 1, 1, THREADS, 0, p);
+    r = gpu_join(k, RT_GATHER, a->logits, a->rows.max, a->stride);
+    return r < 0 ? r : STEP_LAUNCH(k, sample, p.max, 1, 1, THREADS, 0, p);
 }

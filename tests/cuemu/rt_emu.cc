@@ -5,7 +5,8 @@
  * knows, copies and kernels run at once, a graph is the list of what was
  * launched while it was recorded. STEPD_CUEMU in the environment asks for a
  * schedule, as in "policy=2 cp=1 seed=3", or a device of another size:
- * "mem=256" MiB.
+ * "mem=256" MiB. STEPD_CUEMU_RANKS=FILE emulates a second device that holds the
+ * same as the first, and writes to FILE what they were asked to join.
  */
 
 #include "kernels/cuda/rt.h"
@@ -30,6 +31,9 @@ struct rt_event {
 struct rt_graph {
     std::vector<std::function<void(void)>> calls;
 };
+
+static int submit(struct rt *rt, enum rt_stream s,
+                  std::function<void(void)> call);
 
 static int option(const char *name, int fallback)
 {
@@ -84,6 +88,33 @@ const char *rt_error(const struct rt *rt)
     return "the emulator failed";
 }
 
+/* The other device's part is this one's: sums double, the second half of each
+ * row becomes the first. */
+static void join_now(enum rt_join how, float *at, size_t rows, size_t width)
+{
+    FILE *f = fopen(getenv("STEPD_CUEMU_RANKS"), "a");
+
+    if (f != nullptr) {
+        fprintf(f, "%s %zu %zu\n", how == RT_SUM ? "sum" : "gather", rows,
+                width);
+        fclose(f);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; how == RT_SUM && i < width; i++) {
+            at[r * width + i] *= 2;
+        }
+        for (size_t i = 0; how == RT_GATHER && i < width / 2; i++) {
+            at[r * width + width / 2 + i] = at[r * width + i];
+        }
+    }
+}
+
+static int join(struct rt *rt, enum rt_join how, float *at, size_t rows,
+                size_t width)
+{
+    return submit(rt, RT_MAIN, [=] { join_now(how, at, rows, width); });
+}
+
 int rt_info(struct rt *rt, struct rt_info *ret)
 {
     (void)rt;
@@ -94,6 +125,7 @@ int rt_info(struct rt *rt, struct rt_info *ret)
     ret->n_sm = 4;
     ret->mem_total = ret->mem_free = (size_t)option("mem=", 2048) << 20;
     ret->smem_block = cuemu_opt.smem_limit;
+    ret->join = getenv("STEPD_CUEMU_RANKS") != nullptr ? join : nullptr;
     return 0;
 }
 

@@ -153,6 +153,46 @@ static void test_kernels_of_a_decode_step(void **state)
     mk_close(k);
 }
 
+/* With several devices a decode step joins rows twice a layer, after o and
+ * after down, and the logits once. */
+static void test_joins_of_a_decode_step(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    char path[] = "/tmp/stepd-joins-XXXXXX", line[64], want[64];
+    FILE *f = fdopen(mkstemp(path), "r");
+    struct mk *k;
+    int n = 0;
+
+    (void)state;
+    if (strcmp(gpu()->name, "cuda") == 0) {
+        test_skip(NULL, "the emulator alone has a second device");
+    }
+    assert_non_null(f);
+    setenv("STEPD_CUEMU_RANKS", path, 1);
+    k = mk_open(test_data("step-tiny"), gpu(), 0, 0);
+    start(k, &r, 3, 0, 4);
+    mk_step(k, &one, 1); /* the prompt */
+    while (fgets(line, sizeof(line), f) != NULL) {
+    }
+    clearerr(f);
+    mk_step(k, &one, 1);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        bool last = n == 2 * k->m->s->n_layers;
+
+        snprintf(want, sizeof(want), "%s 1 %d\n", last ? "gather" : "sum",
+                 last ? k->m->s->vocab : k->m->s->hidden);
+        assert_string_equal(line, want);
+        n++;
+    }
+    assert_int_equal(n, 2 * k->m->s->n_layers + 1);
+    mk_end(k, &r);
+    mk_close(k);
+    unsetenv("STEPD_CUEMU_RANKS");
+    fclose(f);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_shapes_are_kept_apart),
         cmocka_unit_test(test_drafting_waits_once),
         cmocka_unit_test(test_kernels_of_a_decode_step),
+        cmocka_unit_test(test_joins_of_a_decode_step),
     };
 
     return test_main(tests, NULL, NULL);
