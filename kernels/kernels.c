@@ -595,27 +595,33 @@ static int mlp_up_in_two(struct kern *k, const struct kern_mlp_up_args *a)
     return r < 0 ? r : kern_swiglu(k, &act);
 }
 
+static void check_mlp_up(struct check *c, const struct kern_mlp_up_args *a)
+{
+    int n = a->rows.max, w;
+
+    check_that(c, a->gate != NULL && a->up != NULL, "a weight is missing");
+    if (c->r < 0) {
+        return;
+    }
+    w = a->gate->desc.rows;
+    check_rows(c, &a->rows);
+    check_that(c, a->limit >= 0, "limit %g", (double)a->limit);
+    check_weight(c, "gate", a->gate, 0, w, a->cols);
+    check_weight(c, "up", a->up, 0, w, a->cols);
+    check_matrix(c, "x", a->x, n, a->cols, a->cols, 2);
+    check_matrix(c, "gate_out", a->gate_out, n, w, w, 4);
+    check_matrix(c, "up_out", a->up_out, n, w, w, 4);
+    check_matrix(c, "out", a->out, n, w, w, 2);
+}
+
 int kern_mlp_up(struct kern *k, const struct kern_mlp_up_args *a)
 {
     struct check c = check_begin(k, "mlp_up");
-    int n = a->rows.max, w;
 
-    check_that(&c, a->gate != NULL && a->up != NULL, "a weight is missing");
-    if (c.r < 0) {
-        return c.r;
-    }
-    if (k->ops->mlp_up == NULL) {
+    check_mlp_up(&c, a);
+    if (c.r == 0 && k->ops->mlp_up == NULL) {
         return mlp_up_in_two(k, a);
     }
-    w = a->gate->desc.rows;
-    check_rows(&c, &a->rows);
-    check_that(&c, a->limit >= 0, "limit %g", (double)a->limit);
-    check_weight(&c, "gate", a->gate, 0, w, a->cols);
-    check_weight(&c, "up", a->up, 0, w, a->cols);
-    check_matrix(&c, "x", a->x, n, a->cols, a->cols, 2);
-    check_matrix(&c, "gate_out", a->gate_out, n, w, w, 4);
-    check_matrix(&c, "up_out", a->up_out, n, w, w, 4);
-    check_matrix(&c, "out", a->out, n, w, w, 2);
     return DISPATCH(c, mlp_up, a);
 }
 
@@ -669,7 +675,37 @@ int kern_expert_up(struct kern *k, const struct kern_expert_up_args *a)
         check_ptr(&c, "h", a->h, (size_t)n * (size_t)a->top_k * (size_t)d->rows,
                   2);
     }
+    if (a->shared != NULL) {
+        check_mlp_up(&c, a->shared);
+        check_that(&c, a->shared->rows.max == n, "%d rows of the shared expert",
+                   a->shared->rows.max);
+    }
+    if (a->shared != NULL && !k->ops->expert_shares) {
+        int r = DISPATCH(c, expert_up, a);
+
+        return r < 0 ? r : kern_mlp_up(k, a->shared);
+    }
     return DISPATCH(c, expert_up, a);
+}
+
+/* Into the same rows of the same width, on top. */
+static void check_shared_down(struct check *c,
+                              const struct kern_expert_down_args *a)
+{
+    const struct kern_linear_args *s = a->shared;
+
+    if (s == NULL) {
+        return;
+    }
+    check_that(c, s->rows.max == a->rows.max && s->n_parts == 1 && s->add,
+               "the shared expert's rows or parts");
+    check_that(c,
+               s->part[0].out.buf == a->out.buf &&
+                   s->part[0].out.off == a->out.off &&
+                   s->part[0].out_stride == a->down->desc.rows,
+               "the shared expert's out");
+    check_weight(c, "shared", s->part[0].w, 0, a->down->desc.rows, s->cols);
+    check_matrix(c, "shared x", s->x, s->rows.max, s->cols, s->x_stride, 2);
 }
 
 int kern_expert_down(struct kern *k, const struct kern_expert_down_args *a)
@@ -687,6 +723,12 @@ int kern_expert_down(struct kern *k, const struct kern_expert_down_args *a)
                   2);
         check_matrix(&c, "wt", a->wt, n, a->top_k, a->top_k, 4);
         check_matrix(&c, "out", a->out, n, d->rows, d->rows, 4);
+        check_shared_down(&c, a);
+    }
+    if (a->shared != NULL && !k->ops->expert_shares) {
+        int r = DISPATCH(c, expert_down, a);
+
+        return r < 0 ? r : kern_linear(k, a->shared);
     }
     return DISPATCH(c, expert_down, a);
 }

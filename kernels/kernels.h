@@ -283,6 +283,8 @@ struct kern_expert_up_args {
     const struct kern_weight *up;   /* E x [F][D] */
     struct kern_groups groups;      /* read */
     struct kern_ptr h;              /* bf16 [R * T][F], pair-indexed */
+    /* Done as well, of the same rows: the shared expert. NULL: none. */
+    const struct kern_mlp_up_args *shared;
 };
 
 /* out[r] = sum over the row's experts, ascending id, of wt * (down_e h). */
@@ -294,6 +296,8 @@ struct kern_expert_down_args {
     struct kern_groups groups;      /* read */
     struct kern_ptr wt;             /* f32 [R][T] */
     struct kern_ptr out;            /* f32 [R][D], overwritten */
+    /* Added last, of the same rows, its one part into out; NULL: none. */
+    const struct kern_linear_args *shared;
 };
 
 /* What a logits row asks of the sampler; device memory, filled by the host. */
@@ -499,7 +503,8 @@ struct kern_ops {
     int (*finite)(struct kern *k, const struct kern_finite_args *a);
     /* Several in one: NULL, false where kernels.c puts them together. */
     int (*mlp_up)(struct kern *k, const struct kern_mlp_up_args *a);
-    bool norm_marks; /* norm knows bad */
+    bool norm_marks;    /* norm knows bad */
+    bool expert_shares; /* expert_up, expert_down know shared */
 };
 
 /* What every backend's struct kern begins with, so that kernels.c can dispatch,

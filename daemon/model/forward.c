@@ -303,30 +303,34 @@ static int attend(struct forward *f, int layer, const struct rows *r)
     return ret < 0 ? ret : kern_attn(f->k, &attn);
 }
 
-/* delta (+)= down(swiglu(gate a, up a)) */
-static int mlp(struct forward *f, const struct rows *r,
-               const struct kern_weight *gate, const struct kern_weight *up,
-               const struct kern_weight *down, float limit, bool add)
-{
-    int width = gate->desc.rows, ret;
-    struct kern_linear_args out = linear_of(r, f->act, width);
-    struct kern_mlp_up_args in = {.rows = r->live,
-                                  .cols = f->s->hidden,
-                                  .limit = limit,
-                                  .x = f->a,
-                                  .gate = gate,
-                                  .up = up,
-                                  .gate_out = f->up_gate,
-                                  .up_out = f->up,
-                                  .out = f->act};
+/* delta (+)= down(swiglu(gate a, up a)): both halves. */
+struct mlp {
+    struct kern_mlp_up_args up;
+    struct kern_linear_args down;
+};
 
-    add_part(&out, down, f->delta);
-    out.add = add;
-    ret = kern_mlp_up(f->k, &in);
-    return ret < 0 ? ret : kern_linear(f->k, &out);
+static struct mlp mlp_of(const struct forward *f, const struct rows *r,
+                         const struct kern_weight *gate,
+                         const struct kern_weight *up,
+                         const struct kern_weight *down, float limit, bool add)
+{
+    struct mlp m = {.up = {.rows = r->live,
+                           .cols = f->s->hidden,
+                           .limit = limit,
+                           .x = f->a,
+                           .gate = gate,
+                           .up = up,
+                           .gate_out = f->up_gate,
+                           .up_out = f->up,
+                           .out = f->act},
+                    .down = linear_of(r, f->act, gate->desc.rows)};
+
+    add_part(&m.down, down, f->delta);
+    m.down.add = add;
+    return m;
 }
 
-/* delta = the routed experts of a */
+/* delta = the routed experts of a, then the shared one */
 static int experts(struct forward *f, const struct weights_layer *w,
                    const struct shape_layer *l, const struct rows *r)
 {
@@ -345,6 +349,8 @@ static int experts(struct forward *f, const struct weights_layer *w,
         .wt = f->wt,
         .groups = groups,
     };
+    struct mlp shared = mlp_of(f, r, w->shared_gate, w->shared_up,
+                               w->shared_down, l->limit_shared, true);
     struct kern_expert_up_args up = {
         .rows = r->live,
         .top_k = s->top_k,
@@ -354,6 +360,7 @@ static int experts(struct forward *f, const struct weights_layer *w,
         .up = w->expert_up,
         .groups = groups,
         .h = f->expert_act,
+        .shared = &shared.up,
     };
     struct kern_expert_down_args down = {
         .rows = r->live,
@@ -363,6 +370,7 @@ static int experts(struct forward *f, const struct weights_layer *w,
         .groups = groups,
         .wt = f->wt,
         .out = f->delta,
+        .shared = &shared.down,
     };
     int ret = kern_router(f->k, &route);
 
@@ -390,11 +398,12 @@ int forward_layer(struct forward *f, int layer, struct rows *r)
     }
     if (l->moe) {
         ret = experts(f, w, l, r);
-        ret = ret < 0 ? ret
-                      : mlp(f, r, w->shared_gate, w->shared_up, w->shared_down,
-                            l->limit_shared, true);
     } else {
-        ret = mlp(f, r, w->gate, w->up, w->down, l->limit_shared, false);
+        struct mlp m =
+            mlp_of(f, r, w->gate, w->up, w->down, l->limit_shared, false);
+
+        ret = kern_mlp_up(f->k, &m.up);
+        ret = ret < 0 ? ret : kern_linear(f->k, &m.down);
     }
     r->pending = true;
     return ret;

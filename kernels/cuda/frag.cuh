@@ -369,6 +369,8 @@ static __device__ __forceinline__ void skinny_pair(float *sum, const gpu_mat &ga
                                                    const unsigned short *const (&row)[NT], int cols,
                                                    bool vec, const Emit &emit)
 {
+    /* both at once would cost the second block of an SM its registers */
+    constexpr bool tight = F == GPU_BF16 && NT == 2;
     int lane = (int)threadIdx.x & 31, slice = (int)threadIdx.x >> 5;
     int per = slice_groups(gate.groups);
     int end = (slice + 1) * per < gate.groups ? (slice + 1) * per : gate.groups;
@@ -387,8 +389,13 @@ static __device__ __forceinline__ void skinny_pair(float *sum, const gpu_mat &ga
         auto x = [&](int j, int t) { return x_eight(row[t], at + 32 * j, cols, vec); };
 
         a.load(gate, expert, tile, g, lane);
-        b.load(up, expert, tile, g, lane);
+        if (!tight) {
+            b.load(up, expert, tile, g, lane);
+        }
         group_add<F, NT>(a, c[0], NT, x);
+        if (tight) {
+            b.load(up, expert, tile, g, lane);
+        }
         group_add<F, NT>(b, c[1], NT, x);
     }
 #pragma unroll

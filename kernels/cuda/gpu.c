@@ -439,4 +439,5 @@ const struct kern_ops kern_cuda_ops = {
     .finite = gpu_finite,
     .mlp_up = gpu_mlp_up,
     .norm_marks = true,
+    .expert_shares = true,
 };

@@ -12,7 +12,7 @@
 #include "daemon/model/state.h"
 
 /* Kernels and copies of one decode step of step-tiny, without drafts. */
-#define MOE_LAYER 11
+#define MOE_LAYER 9
 #define DENSE_LAYER 8
 
 static const struct mk_backend *gpu(void)

@@ -293,6 +293,118 @@ static void test_a_nan_stays_in_its_row(void **state)
     kx_each_path(nan_stays);
 }
 
+/* The shared expert in the same calls, or in calls of its own. */
+struct both {
+    uint16_t *h, *act;
+    float *out;
+    struct kern_stats stats;
+};
+
+static struct both run_both(const struct kt_backend *b, const struct input *in,
+                            enum kern_dtype dtype, int width, bool one)
+{
+    const struct shape *s = &in->s;
+    struct kt *t = kt_open(b);
+    size_t n_h = (size_t)(in->n * s->top_k) * (size_t)s->width;
+    size_t n_act = (size_t)(in->n * width), n_out = (size_t)(in->n * s->hidden);
+    struct both r = {
+        malloc(n_h * 2), malloc(n_act * 2), malloc(n_out * 4), {0}};
+    struct kern_rows rows = kt_rows(t, in->n, in->n);
+    struct kern_mlp_up_args mlp = {.rows = rows, .cols = s->hidden, .limit = 2};
+    struct kern_linear_args lin = {.rows = rows,
+                                   .cols = width,
+                                   .n_parts = 1,
+                                   .x_stride = width,
+                                   .add = true};
+    struct kern_expert_up_args up = {
+        .rows = rows, .top_k = s->top_k, .limit = s->limit};
+    struct kern_expert_down_args down = {.rows = rows, .top_k = s->top_k};
+    int row[64];
+
+    for (int i = 0; i < in->n; i++) {
+        row[i] = i;
+    }
+    up.x = mlp.x = kt_put(t, in->x, sizeof(*in->x) * n_out);
+    up.gate = kt_weight(t, s->dtype, s->experts, s->width, s->hidden, 51);
+    up.up = kt_weight(t, s->dtype, s->experts, s->width, s->hidden, 52);
+    up.groups = down.groups = put_groups(t, in, row, in->n);
+    up.h = down.h = kt_put(t, NULL, n_h * 2);
+    mlp.gate = kt_weight(t, dtype, 0, width, s->hidden, 54);
+    mlp.up = kt_weight(t, dtype, 0, width, s->hidden, 55);
+    mlp.gate_out = kt_put(t, NULL, n_act * 4);
+    mlp.up_out = kt_put(t, NULL, n_act * 4);
+    mlp.out = lin.x = kt_put(t, NULL, n_act * 2);
+    down.down = kt_weight(t, s->dtype, s->experts, s->hidden, s->width, 53);
+    down.wt = kt_put(t, in->wt, sizeof(float) * (size_t)(in->n * s->top_k));
+    down.out = lin.part[0].out = kt_put(t, NULL, n_out * 4);
+    lin.part[0].w = kt_weight(t, dtype, 0, s->hidden, width, 56);
+    lin.part[0].out_stride = s->hidden;
+    up.shared = one ? &mlp : NULL;
+    down.shared = one ? &lin : NULL;
+    kt_ok(t, kern_begin(t->k, 0));
+    kt_ok(t, kern_expert_up(t->k, &up));
+    kt_ok(t, one ? 0 : kern_mlp_up(t->k, &mlp));
+    kt_ok(t, kern_expert_down(t->k, &down));
+    kt_ok(t, one ? 0 : kern_linear(t->k, &lin));
+    kt_ok(t, kern_end(t->k));
+    kt_get(t, r.h, up.h, n_h * 2);
+    kt_get(t, r.act, mlp.out, n_act * 2);
+    kt_get(t, r.out, down.out, n_out * 4);
+    r.stats = t->k->stats;
+    kt_close(t);
+    return r;
+}
+
+static void shared(const struct kt_backend *b)
+{
+    static const int n_rows[] = {1, 7, 8, 9, 16, 17};
+    static const struct {
+        struct shape s;
+        enum kern_dtype dtype;
+        int width;
+    } cases[] = {
+        {{KERN_MXFP4, 12, 4, 192, 96, 7}, KERN_BF16, 136},
+        {{KERN_MXFP4, 3, 1, 1280, 32, 0}, KERN_BF16, 20},
+        {{KERN_BF16, 5, 2, 97, 40, 0}, KERN_BF16, 33},
+        {{KERN_MXFP4, 8, 3, 96, 64, 0}, KERN_MXFP4, 64},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t j = 0; j < sizeof(n_rows) / sizeof(n_rows[0]); j++) {
+            const struct shape *s = &cases[i].s;
+            int n = n_rows[j], w = cases[i].width;
+            bool with = kt_is_gpu(b) && n <= 16 && cases[i].dtype == KERN_BF16;
+            struct input in = input_make(s, n, 81);
+            struct both a = run_both(b, &in, cases[i].dtype, w, false);
+            struct both c = run_both(b, &in, cases[i].dtype, w, true);
+
+            kx_same("h", (uint8_t *)c.h, (uint8_t *)a.h,
+                    (size_t)(n * s->top_k * s->width) * 2);
+            kx_same("act", (uint8_t *)c.act, (uint8_t *)a.act,
+                    (size_t)(n * w) * 2);
+            kx_same("out", (uint8_t *)c.out, (uint8_t *)a.out,
+                    (size_t)(n * s->hidden) * 4);
+            assert_int_equal(c.stats.weight_bytes, a.stats.weight_bytes);
+            assert_int_equal(c.stats.expert_loads, a.stats.expert_loads);
+            assert_int_equal(c.stats.launches + (with ? 2 : 0),
+                             a.stats.launches);
+            for (int k = 0; k < 2; k++) {
+                free((k == 0 ? a : c).h);
+                free((k == 0 ? a : c).act);
+                free((k == 0 ? a : c).out);
+            }
+            input_finish(&in);
+        }
+    }
+}
+
+/* To the bit as in calls of its own; on a GPU two launches fewer. */
+static void test_the_shared_expert_comes_along(void **state)
+{
+    (void)state;
+    kx_each_path(shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_a_row_does_not_see_its_neighbours),
         cmocka_unit_test(test_hit_experts_are_read_once),
         cmocka_unit_test(test_a_nan_stays_in_its_row),
+        cmocka_unit_test(test_the_shared_expert_comes_along),
     };
 
     return test_main(tests, NULL, NULL);
