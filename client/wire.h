@@ -345,7 +345,8 @@
  * The answer is added as an assistant message {content, reasoning_content,
  * tool_calls}, as its deltas told it. A request that is cancelled, times out or
  * whose client goes away leaves the answer as far as it was told, once its
- * first token was drawn; before that the session is as it was.
+ * first token was drawn; before that the session is as it was, and so it is
+ * after a request that ends in an error.
  *
  * tokens is the length of the last turn, prompt and answer; cached_tokens how
  * many of these need not be computed again now. A session that loses its pages
@@ -353,12 +354,13 @@
  * too many pages would be pinned). pinned says that they are kept now; where
  * they could not be, after a turn that made the session too long or a pin that
  * came when they had gone, the next turn tries again. session_save writes the
- * session to the daemon's state folder (busy over the quota, no_memory where the
- * disk is full or would have less free than the floor), sessions that were to be
- * pinned are saved when the daemon stops. What is on disk is found after a restart, read when it is asked
- * for, and checked: a file that is cut short, damaged, or of another model is
- * `corrupt`, message says what is wrong, and it is left as it is until
- * session_drop. append on a name that is not there is `not_found`.
+ * session to the daemon's state folder (busy over the quota, no_memory where
+ * the disk is full or would have less free than the floor), sessions that were
+ * to be pinned are saved when the daemon stops. What is on disk is found after
+ * a restart, read when it is asked for, and checked: a file that is cut short,
+ * damaged, or of another model is `corrupt`, message says what is wrong, and it
+ * is left as it is until session_drop. append on a name that is not there is
+ * `not_found`.
  *
  * Messages and tools are kept in memory, also what no prompt shows any more: a
  * turn or fork by which a user would have more than max_session_text_per_owner

@@ -179,6 +179,7 @@ void task_destroy(struct task *t)
     masker_destroy(t->masker);
     session_destroy(t->session);
     said_finish(&t->said);
+    turn_finish(&t->turn);
     job_destroy(t->job);
     free(t);
 }

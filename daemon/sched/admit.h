@@ -41,6 +41,8 @@ struct task {
     int n_cached; /* prompt tokens that were not computed; -1: not known yet */
     int n_kept;   /* tokens that it has put into the prefix index */
     int sparse[TASK_MAX_SPARSE], n_sparse; /* its checkpoints on the way */
+    bool failed;                           /* its session stays as it was */
+    struct turn turn;                      /* what its session becomes */
     struct said said;                      /* where it writes a named session */
     void *core;                            /* whose it is */
     bool spoilt;  /* its numbers were not finite: nothing of it is kept */

@@ -267,6 +267,7 @@ void core_fail(struct core *c, struct task *t, const char *code,
     if (t->ended) {
         return;
     }
+    t->failed = true;
     c->counts.failed++;
     if (ticket_take(c->conf.tickets, t->job->id)) {
         core_send(c, event_error(t->job, code, "%s", why));
@@ -299,6 +300,16 @@ void core_done(struct core *c, struct task *t, enum event_finish why)
         return;
     }
     (void)deliver_cut(t->deliver, core_tell, t);
+    if (core_make_turn(t) < 0) {
+        t->failed = true;
+        c->counts.failed++;
+        core_send(c, event_error(t->job, "no_memory",
+                                 "no memory to keep the turn: session %s is as "
+                                 "it was before",
+                                 t->job->session));
+        leave(c, t);
+        return;
+    }
     if (c->conf.turns != NULL && deliver_turn(t->deliver) != NULL) {
         turns_add(c->conf.turns, t->job, c->conf.tokenizer,
                   deliver_turn(t->deliver));

@@ -96,8 +96,9 @@ void core_end_all(struct core *c, bool all, const char *code, const char *why);
 /* Files: a chunk of what is being saved or restored. True: something moved, and
  * more may. Between steps. */
 bool core_tend(struct core *c);
-/* Memory of the KV cache that was never used is asked of the host, a little at a
- * time. True: there is more. Between steps, when there is nothing else to do. */
+/* Memory of the KV cache that was never used is asked of the host, a little at
+ * a time. True: there is more. Between steps, when there is nothing else to do.
+ */
 bool core_touch(struct core *c);
 /* Pinned sessions are written; waits for the disk. */
 void core_save_pinned(struct core *c);

@@ -12,7 +12,8 @@
  *
  * What a turn leaves: once a token of its answer was drawn, the turn's messages
  * and the answer as far as it was told are the session's, also when it was
- * cancelled or its reader went away; before that the session stays as it was.
+ * cancelled or its reader went away; before that the session stays as it was,
+ * and so it does where the request fails.
  * What was computed is in the prefix index in either case.
  */
 
@@ -209,6 +210,16 @@ static void repin(struct core *c, struct named *n)
     }
 }
 
+int core_make_turn(struct task *t)
+{
+    if (t->job->session[0] == '\0' || t->turn.ids != NULL || t->failed ||
+        deliver_drawn(t->deliver) == 0) {
+        return 0;
+    }
+    return turn_make(&t->turn, t->job, &t->said, t->session->ids,
+                     t->session->n_ids);
+}
+
 void core_named_end(struct core *c, struct task *t, int committed)
 {
     struct named *n = named_by_writer(&c->named, t->job->id);
@@ -216,11 +227,10 @@ void core_named_end(struct core *c, struct task *t, int committed)
     if (n == NULL) {
         return;
     }
-    if (deliver_drawn(t->deliver) > 0 && !t->spoilt) {
-        if (named_turn(n, t->job, &t->said, t->session->ids, t->session->n_ids,
-                       committed) < 0) {
-            core_say(c, 3, "session %s: no memory to keep its turn", n->name);
-        }
+    if (core_make_turn(t) < 0) { /* of one that was answered elsewhere */
+        core_say(c, 3, "session %s: no memory to keep its turn", n->name);
+    } else if (t->turn.ids != NULL) {
+        named_turn(n, t->job, &t->turn, committed);
         repin(c, n);
     }
     core_named_free(c, t->job->id);

@@ -100,6 +100,9 @@ void core_refuse(struct core *c, struct job *j, const char *code,
 void core_named_add(struct core *c, struct job *j);
 void core_session_op(struct core *c, struct job *j);
 void core_session_done(struct core *c, struct job *j, const struct named *n);
+/* What the session of the request becomes, so that its end can be told: 0 also
+ * where it becomes nothing new, or -ENOMEM. */
+int core_make_turn(struct task *t);
 /* The request has ended: its session's next state, and the next writer. */
 void core_named_end(struct core *c, struct task *t, int committed);
 /* Out of a session's queue, answered; false: it waits in none. */

@@ -45,8 +45,9 @@ struct saving {
     struct session *into;
     struct session_pages open; /* of the run of that name */
     bool no_room;     /* the pages are not read: they will be computed */
-    char why[256];    /* then */
-    const char *code; /* then, for who wants nothing but the pages */
+    char why[256];    /* then, */
+    const char *code; /* for who wants nothing but the pages; of a save that was
+                       * given up */
 };
 
 static void saving_destroy(struct core *c, struct saving *x)
@@ -285,6 +286,15 @@ void core_drop_saves(struct core *c, struct named *n)
     n->saving_bytes = 0;
 }
 
+/* The thread ends it. */
+static size_t give_up(struct saving *x, const char *code, const char *why)
+{
+    x->code = code;
+    (void)snprintf(x->why, sizeof(x->why), "session %s: %s", x->t->name, why);
+    mbox_close(x->t->chunk);
+    return 0;
+}
+
 /* The next chunk of pages to the thread: bytes, 0: none. */
 static size_t export(struct core *c, struct saving *x)
 {
@@ -295,6 +305,9 @@ static size_t export(struct core *c, struct saving *x)
     size_t bytes;
     int n, r = 0;
 
+    if (x->code != NULL) {
+        return 0;
+    }
     while (run < STORE_OPEN && x->sent[run] == (int)h->n_pages[run]) {
         run++;
     }
@@ -310,8 +323,7 @@ static size_t export(struct core *c, struct saving *x)
     }
     k = malloc(sizeof(*k) + (size_t)n * bytes);
     if (k == NULL) {
-        mbox_close(x->t->chunk); /* the thread ends it */
-        return 0;
+        return give_up(x, "no_memory", "no memory to save it");
     }
     k->run = run;
     k->first = x->sent[run];
@@ -320,9 +332,12 @@ static size_t export(struct core *c, struct saving *x)
         r = model_export_page(c->conf.model, g, x->page[run][k->first + i],
                               k->data + (size_t)i * bytes);
     }
-    if (r < 0 || mbox_push(x->t->chunk, k) < 0) {
+    if (r < 0) {
         free(k);
-        mbox_close(x->t->chunk);
+        return give_up(x, "internal", "its pages cannot be read");
+    }
+    if (mbox_push(x->t->chunk, k) < 0) { /* the thread has ended it */
+        free(k);
         return 0;
     }
     x->sent[run] += n;
@@ -361,7 +376,9 @@ static void saved(struct core *c, struct saving *x, int state)
         if (n != NULL) {
             n->changed = true;
         }
-        say_unsaved(c, x->t->name, x->job, code_of(state), x->t->why);
+        say_unsaved(c, x->t->name, x->job,
+                    x->code != NULL ? x->code : code_of(state),
+                    x->code != NULL ? x->why : x->t->why);
         return;
     }
     if (n == NULL) { /* it was renamed before it was known to be unwanted */
@@ -398,9 +415,12 @@ void core_load(struct core *c, struct named *n)
     if (n->moving) {
         return;
     }
-    n->moving = true;
     x = enqueue(c, n, NULL);
-    BUG_ON(x == NULL); /* a few hundred bytes */
+    if (x == NULL) {
+        core_named_unread(c, n, "no_memory", "no memory to read a session");
+        return;
+    }
+    n->moving = true;
     x->t->load = true;
     (void)core_tend(c);
 }
@@ -576,7 +596,7 @@ static bool refuse_restores(struct core *c, struct saving *x, struct named *n)
 
     while (n->wait != NULL && n->wait->kind == JOB_SESSION &&
            n->wait->op == SESSION_RESTORE) {
-        core_refuse(c, named_next(n), x->code != NULL ? x->code : "busy",
+        core_refuse(c, named_next(n), x->code != NULL ? x->code : "no_memory",
                     "session", "%s",
                     x->why[0] != '\0' ? x->why
                                       : "no memory to restore a session");

@@ -240,8 +240,8 @@ static int whole_talk(const struct job *j, const struct said *said,
     return r != 0 ? -ENOMEM : 0;
 }
 
-int named_turn(struct named *n, struct job *j, const struct said *said,
-               const int32_t *ids, int n_ids, int n_committed)
+int turn_make(struct turn *t, const struct job *j, const struct said *said,
+              const int32_t *ids, int n_ids)
 {
     struct str talk = {0};
     int32_t *copy = copy_ids(ids, n_ids);
@@ -251,18 +251,35 @@ int named_turn(struct named *n, struct job *j, const struct said *said,
         free(copy);
         return -ENOMEM;
     }
+    *t = (struct turn){
+        .messages = {talk.p, talk.n > 0 ? talk.n - 1 : 0},
+        .ids = copy,
+        .n_ids = n_ids,
+    };
+    return 0;
+}
+
+void turn_finish(struct turn *t)
+{
+    free(t->messages.p);
+    free(t->ids);
+    *t = (struct turn){0};
+}
+
+void named_turn(struct named *n, struct job *j, struct turn *t, int n_committed)
+{
     free(n->messages.p);
     free(n->tools.p);
     free(n->ids);
-    n->messages = (struct job_text){talk.p, talk.n > 0 ? talk.n - 1 : 0};
+    n->messages = t->messages;
     n->tools = j->tools;
     j->tools = (struct job_text){0};
-    n->ids = copy;
-    n->n_ids = n_ids;
+    n->ids = t->ids;
+    n->n_ids = t->n_ids;
     n->n_committed = n_committed;
     n->n_open = j->n_open;
     n->changed = true;
-    return 0;
+    *t = (struct turn){0};
 }
 
 int named_append(const struct named *n, struct job *j)

@@ -86,10 +86,19 @@ struct said {
 void said_take(struct said *s, const struct event *e);
 void said_finish(struct said *s);
 
-/* The turn that ended becomes the session's state: messages with the answer
- * (none: a raw prompt), ids. The job's texts are taken. -ENOMEM: unchanged. */
-int named_turn(struct named *n, struct job *j, const struct said *said,
-               const int32_t *ids, int n_ids, int n_committed);
+/* A turn that has ended: the conversation with its answer (none: a raw prompt)
+ * and its ids. */
+struct turn {
+    struct job_text messages;
+    int32_t *ids; /* NULL: not made */
+    int n_ids;
+};
+int turn_make(struct turn *t, const struct job *j, const struct said *said,
+              const int32_t *ids, int n_ids); /* -ENOMEM */
+void turn_finish(struct turn *t);
+/* It becomes the session's state; it and the job's tools are taken. */
+void named_turn(struct named *n, struct job *j, struct turn *t,
+                int n_committed);
 /* The job's messages follow the session's; tools that it does not name are the
  * session's. -ENOMEM. */
 int named_append(const struct named *n, struct job *j);

@@ -3,7 +3,8 @@
  *
  * When memory runs out below a request: each allocation whose size a client
  * chooses fails in turn, from its text to its last token, with the prefix cache
- * and without, cold and warm. The request ends once, by `no_memory` or as if
+ * and without, cold and warm; and from a session's turn to its file and back.
+ * The request ends once, by `no_memory` or as if
  * nothing had been, nothing is lost, and the next one is served right.
  *
  * The allocator is wrapped by the linker, so only our own calls are counted and
@@ -11,6 +12,9 @@
  */
 
 #include "tests/daemon/core_rig.h"
+
+#include <semaphore.h>
+#include <stdlib.h>
 
 #include "daemon/sched/prep.h"
 #include "tests/daemon/failing.h"
@@ -224,6 +228,160 @@ static void test_prefixes_that_are_known(void **state)
     run(false, 1, false);
 }
 
+/* ---- sessions ------------------------------------------------------------ */
+
+enum kind { TURN, APPEND, FORK, SAVE, RESTORE, N_KINDS };
+
+static char state_dir[64];
+static struct job *granted;
+static sem_t moved;
+
+static void on_prepare(void *ctx, struct job *j)
+{
+    (void)ctx;
+    granted = j;
+}
+
+static void on_wake(void *ctx)
+{
+    (void)ctx;
+    (void)sem_post(&moved);
+}
+
+static void open_sessions(struct rig *r)
+{
+    rig_init(r);
+    r->conf.named = (struct named_limits){16, 16, 1u << 30};
+    r->conf.session_dir = state_dir;
+    r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
+    r->conf.prepare = on_prepare;
+    r->conf.wake = on_wake;
+    r->conf.emit = take;
+    rig_start(r);
+}
+
+/* What the engine and its preparation thread do, until the job has ended. */
+static struct answer *serve(struct rig *r, struct job *j)
+{
+    const struct prep_env env = {
+        .tokenizer = tokenizer,
+        .tickets = r->tickets,
+        .max_prompt_tokens = 1000,
+        .emit = take,
+        .ctx = r,
+    };
+    struct answer *a = &r->answer[r->n_answers++];
+    bool before = armed;
+
+    armed = false;
+    j->id = ++r->victim;
+    answer_init(a, j->id);
+    assert_int_equal(ticket_open(r->tickets, j), 0);
+    armed = before;
+    core_add(r->core, j);
+    while (tickets_live(r->tickets) > 0) {
+        struct job *k = granted;
+        bool busy = core_tend(r->core);
+
+        granted = NULL;
+        if (k != NULL) {
+            (void)prep_job(&env, k);
+            core_add(r->core, k);
+        } else if (core_step(r->core) == 0 && !busy && granted == NULL &&
+                   tickets_live(r->tickets) > 0) {
+            (void)sem_wait(&moved);
+        }
+    }
+    assert_true(a->done != a->failed);
+    return a;
+}
+
+static struct job *session_job(enum kind kind, const char *name)
+{
+    struct job *j;
+
+    if (kind == TURN || kind == APPEND) {
+        j = text_job(0, 1);
+        j->max_tokens = 20;
+        j->append = kind == APPEND;
+    } else {
+        j = job_create(JOB_SESSION);
+        j->op = kind == FORK   ? SESSION_FORK
+                : kind == SAVE ? SESSION_SAVE
+                               : SESSION_RESTORE;
+        (void)snprintf(j->to, sizeof(j->to), "other");
+    }
+    (void)snprintf(j->session, sizeof(j->session), "%s", name);
+    return j;
+}
+
+/* One of the kind on a session of two turns, of which the n-th allocation
+ * fails; then what the session answers, in *ret. True: it came to that.
+ * */
+static bool session_attempt(enum kind kind, int n, int ret[2], bool *ret_failed)
+{
+    struct answer *a;
+    struct job *j;
+    struct rig r;
+    char command[96];
+
+    (void)snprintf(command, sizeof(command), "rm -rf %s", state_dir);
+    assert_int_equal(system(command), 0);
+    open_sessions(&r);
+    assert_true(serve(&r, session_job(TURN, "talk"))->done);
+    assert_true(serve(&r, session_job(APPEND, "talk"))->done);
+    if (kind == RESTORE) {
+        assert_true(serve(&r, session_job(SAVE, "talk"))->done);
+        rig_finish(&r);
+        open_sessions(&r);
+    }
+    j = session_job(kind, "talk");
+    n_allocations = 0;
+    fail_at = n;
+    armed = n >= 0;
+    a = serve(&r, j);
+    armed = false;
+    *ret_failed = a->failed;
+    if (a->failed) {
+        assert_string_equal(a->code, "no_memory");
+        /* Nothing is lost: it can be asked again. */
+        a = serve(&r, session_job(kind, "talk"));
+        assert_true(a->done);
+    }
+    ret[0] = a->usage.prompt_tokens;
+    a = serve(&r, session_job(APPEND, kind == FORK ? "other" : "talk"));
+    assert_true(a->done);
+    ret[1] = a->usage.prompt_tokens;
+    rig_finish(&r);
+    return n >= 0 && n_allocations > n;
+}
+
+static void test_sessions(void **state)
+{
+    char root[] = "/tmp/stepd-memory.XXXXXX", command[64];
+
+    (void)state;
+    fake.eos_one_in = 0;
+    assert_non_null(mkdtemp(root));
+    (void)snprintf(state_dir, sizeof(state_dir), "%s/sessions", root);
+    (void)sem_init(&moved, 0, 0);
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        int want[2], got[2], n_failed = 0, n = 0;
+        bool again, failed;
+
+        (void)session_attempt((enum kind)kind, -1, want, &failed);
+        do {
+            again = session_attempt((enum kind)kind, n++, got, &failed);
+            n_failed += failed;
+            assert_memory_equal(got, want, sizeof(want));
+        } while (again);
+        assert_true(n_failed > 0);
+    }
+    (void)sem_destroy(&moved);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup(f, setup)
@@ -231,6 +389,7 @@ int main(void)
         TEST(test_without_a_cache),
         TEST(test_prefixes_that_are_new),
         TEST(test_prefixes_that_are_known),
+        TEST(test_sessions),
     };
 
     return test_main(tests, NULL, teardown_group);

@@ -78,6 +78,7 @@ static void test_bytes_that_are_no_text_stay_readable(void **state)
     struct event *e = event_create(EVENT_DELTA, j);
     const int32_t ids[] = {0, 1, 2};
     struct said said = {0};
+    struct turn turn;
 
     (void)state;
     e->kind = EVENT_CONTENT;
@@ -87,7 +88,9 @@ static void test_bytes_that_are_no_text_stay_readable(void **state)
     event_destroy(e);
     j->chat = true;
     j->messages = (struct job_text){strdup("[1]"), 3};
-    assert_int_equal(named_turn(n, j, &said, ids, 3, 2), 0);
+    assert_int_equal(turn_make(&turn, j, &said, ids, 3), 0);
+    named_turn(n, j, &turn, 2);
+    assert_null(turn.ids);
     assert_string_equal(
         n->messages.p,
         "[1,{\"role\":\"assistant\",\"content\":\"a\xef\xbf\xbd\xef\xbf\xbd"
