@@ -87,7 +87,7 @@ static void ask(struct mk *k, struct answer *a)
     p.temperature = 0.8f;
     p.seed = 3;
     p.n_top = 0;
-    p.max_drafts = -1;
+    p.max_drafts = MODEL_MAX_DRAFTS; /* not by what a step took here and now */
     mk_start(k, r, &p, prompt, N_PROMPT, N_NEW);
     mk_ok(k, model_trace(k->m, true));
     mk_run(k, &r, 1);
@@ -373,8 +373,11 @@ static void test_fewer_bytes_are_read_and_planned(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest bits[] = {
         cmocka_unit_test(test_every_bit_is_the_same),
+        cmocka_unit_test(test_fewer_bytes_are_read_and_planned),
+    };
+    const struct CMUnitTest file[] = {
         cmocka_unit_test(test_a_second_start_maps_the_file),
         cmocka_unit_test(test_a_damaged_file_is_named_and_made_again),
         cmocka_unit_test(test_a_half_file_is_named_and_made_again),
@@ -382,8 +385,11 @@ int main(void)
         cmocka_unit_test(test_a_file_of_other_shards_is_made_again),
         cmocka_unit_test(test_nowhere_to_keep_it),
         cmocka_unit_test(test_a_matrix_that_does_not_pack),
-        cmocka_unit_test(test_fewer_bytes_are_read_and_planned),
     };
+    int r = cmocka_run_group_tests(bits, NULL, NULL);
 
-    return test_main(tests, NULL, NULL);
+    /* The file is the same whatever computes, and an emulator is slow. */
+    return r != 0 || getenv("KT_BACKEND") != NULL
+               ? r
+               : cmocka_run_group_tests(file, NULL, NULL);
 }
