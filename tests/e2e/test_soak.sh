@@ -16,7 +16,7 @@ mkdir "$tmp/state"
 export STATE_DIRECTORY=$tmp/state
 start_stepd --set max_model_len=1024 --set kv_memory="${SOAK_KV:-14M}" \
     --set max_seqs=12 --set max_batched_tokens=256 --set max_output_soft=4K \
-    --set max_in_flight_per_uid=66 \
+    --set max_in_flight_per_uid=66 --set kv_share_per_owner=0.8 \
     --set max_output_hard=64K --set step_target_ms=20
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/tests/e2e "$PYTHON3" \
     "$srcdir/tests/e2e/soak.py" "$sock" "$stepd_pid" "${SOAK_SECONDS:-5}" \
