@@ -155,6 +155,13 @@ said 'a start would end with status 78'
 launch_stepd -n huge --set max_model_len=1000000
 reap_stepd huge 78
 
+# ---- one user's share of the KV cache: 4 pages of 64 tokens here
+start_stepd -n share --set kv_share_per_owner=0.001
+run 65 ctl complete "$(printf 'word %.0s' {1..600})"
+said 'too_long: .* one user may hold [0-9]+ of [0-9]+ \(kv_share_per_owner\)'
+run 0 ctl complete --max-tokens 2 word
+stop_stepd share
+
 # ---- --version
 run 0 "$STEPD" --version
 said '^stepd [0-9]+\.[0-9]+'
