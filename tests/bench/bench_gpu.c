@@ -16,19 +16,23 @@
 
 #include "kernels/kernels.h"
 
-enum { MAX_ROUNDS = 9, ROUTES = 8, FORMS = 64 };
+/* FOLDED: rows up to which the shared expert goes with the routed ones; SHARED
+ * of them, so that no cache holds them. */
+enum { MAX_ROUNDS = 9, ROUTES = 8, FORMS = 64, FOLDED = 16, SHARED = 16 };
 
 struct dims {
     int hidden, heads, kv_heads, experts, top_k, width, shared, vocab;
+    int context;   /* tokens that rows attend */
     int most;      /* rows of the largest call */
     size_t spread; /* bytes of weights that one kernel goes through */
     int reps;      /* launches a graph */
     int rounds;    /* whose median counts */
 };
 static const struct dims real = {
-    4096, 64, 8, 288, 8, 1280, 1280, 128896, 2048, (size_t)512 << 20, 24, 9};
-static const struct dims small = {256, 8,   4,  16,      2, 128,
-                                  128, 512, 32, 1 << 18, 2, 1};
+    4096, 64, 8, 288, 8, 1280, 1280, 128896, 4096, 2048, (size_t)512 << 20,
+    24,   9};
+static const struct dims small = {256, 8,   4,  16,      2, 128, 128,
+                                  512, 128, 32, 1 << 18, 2, 1};
 
 static struct kern *k;
 static const struct dims *d;
@@ -126,6 +130,9 @@ struct form {
     int (*launch)(const struct form *f, int i);
     int cols, parts, part_rows[KERN_MAX_PARTS], window;
     struct kern_weight *w[FORMS];
+    struct kern_kv kv;
+    struct kern_slots at[FORMS];
+    struct kern_ptr params, pos, freq;
 };
 
 static int compare(const void *a, const void *b)
@@ -213,27 +220,48 @@ static int launch_router(const struct form *f, int i)
 
 static int launch_up(const struct form *f, int i)
 {
+    struct kern_mlp_up_args shared = {.rows = rows_of(f),
+                                      .cols = d->hidden,
+                                      .x = bf16,
+                                      .gate = f->w[2 + i % SHARED * 2],
+                                      .up = f->w[3 + i % SHARED * 2],
+                                      .gate_out = f32,
+                                      .up_out = f32,
+                                      .out = out2};
     struct kern_expert_up_args a = {.rows = rows_of(f),
                                     .top_k = d->top_k,
                                     .x = bf16,
                                     .gate = f->w[0],
                                     .up = f->w[1],
                                     .groups = route[i % ROUTES],
-                                    .h = out};
+                                    .h = out,
+                                    .shared =
+                                        f->rows <= FOLDED ? &shared : NULL};
 
     return kern_expert_up(k, &a);
 }
 
 static int launch_down(const struct form *f, int i)
 {
+    struct kern_linear_args shared = {.rows = rows_of(f),
+                                      .cols = d->shared,
+                                      .x = bf16,
+                                      .x_stride = d->shared,
+                                      .n_parts = 1,
+                                      .add = true};
     struct kern_expert_down_args a = {.rows = rows_of(f),
                                       .top_k = d->top_k,
                                       .h = bf16,
                                       .down = f->w[0],
                                       .groups = route[i % ROUTES],
                                       .wt = wt,
-                                      .out = out};
+                                      .out = out,
+                                      .shared =
+                                          f->rows <= FOLDED ? &shared : NULL};
 
+    shared.part[0].w = f->w[1 + i % SHARED];
+    shared.part[0].out = out;
+    shared.part[0].out_stride = d->hidden;
     return kern_expert_down(k, &a);
 }
 
@@ -265,6 +293,149 @@ static int launch_mlp_up(const struct form *f, int i)
                                  .out = out2};
 
     return kern_mlp_up(k, &a);
+}
+
+static int launch_qkv(const struct form *f, int i)
+{
+    struct kern_qkv_args a = {.rows = rows_of(f),
+                              .at = f->at[i % f->copies],
+                              .kv = f->kv,
+                              .n_head = d->heads,
+                              .eps = 1e-5f,
+                              .n_freq = KERN_HEAD_DIM / 2,
+                              .freq = f->freq,
+                              .q_norm = f->w[0],
+                              .k_norm = f->w[0],
+                              .q = f32,
+                              .k = out,
+                              .v = out,
+                              .q_out = bf16};
+
+    return kern_qkv(k, &a);
+}
+
+static int launch_attn(const struct form *f, int i)
+{
+    struct kern_attn_args a = {.rows = rows_of(f),
+                               .at = f->at[i % f->copies],
+                               .kv = f->kv,
+                               .n_head = d->heads,
+                               .window = f->window,
+                               .q = bf16,
+                               .gate = out,
+                               .out = out2};
+
+    return kern_attn(k, &a);
+}
+
+static int launch_sample(const struct form *f, int i)
+{
+    struct kern_sample_args a = {.rows = rows_of(f),
+                                 .vocab = d->vocab,
+                                 .stride = d->vocab,
+                                 .logits = out,
+                                 .params = f->params,
+                                 .pos = f->pos,
+                                 .out = out2};
+
+    (void)i;
+    return kern_sample(k, &a);
+}
+
+/* Sequence c's pages lie behind those of c - 1; the rows are its last ones. */
+static struct kern_slots slots(int rows, int c, int pages)
+{
+    struct kern_slots at = {.n_seq = 1, .max_pages = pages};
+    int32_t *n = calloc((size_t)(rows + pages), sizeof(*n));
+
+    if (n == NULL) {
+        die("no memory");
+    }
+    at.seq = put(n, (size_t)rows * 4); /* zeros: as the two below */
+    at.low = put(n, 4);
+    at.first_page = put(n, 4);
+    for (int r = 0; r < rows; r++) {
+        n[r] = d->context - rows + r;
+    }
+    at.slot = put(n, (size_t)rows * 4);
+    for (int p = 0; p < pages; p++) {
+        n[p] = c * pages + p;
+    }
+    at.table = put(n, (size_t)pages * 4);
+    free(n);
+    return at;
+}
+
+/* Attention of one sequence at a time, full and windowed, and what comes before
+ * it; as many sequences as no cache holds. */
+static void attention(int rows, struct kern_weight *norm)
+{
+    struct form f = {.rows = rows};
+    int pages = d->context / KERN_PAGE_TOK;
+    float freq[KERN_HEAD_DIM / 2];
+
+    for (int i = 0; i < KERN_HEAD_DIM / 2; i++) {
+        freq[i] = 1.0f / (float)(i + 1);
+    }
+    f.w[0] = norm;
+    f.freq = put(freq, sizeof(freq));
+    f.kv.dtype = KERN_BF16;
+    f.kv.n_kv_head = d->kv_heads;
+    f.kv.bytes_per_token = (size_t)d->kv_heads * KERN_HEAD_DIM * 4;
+    f.kv.page_bytes = f.kv.bytes_per_token * KERN_PAGE_TOK;
+    f.copies = (int)(d->spread / (f.kv.page_bytes * (size_t)pages)) + 1;
+    f.copies = f.copies > FORMS ? FORMS : f.copies;
+    f.kv.n_pages = f.copies * pages;
+    f.kv.pages = room(f.kv.page_bytes * (size_t)f.kv.n_pages);
+    for (int c = 0; c < f.copies; c++) {
+        f.at[c] = slots(rows, c, pages);
+    }
+    f.name = "qkv";
+    f.launch = launch_qkv;
+    clock_form(&f);
+    f.name = "attn";
+    f.launch = launch_attn;
+    clock_form(&f);
+    f.name = "attn, window";
+    f.window = 512;
+    clock_form(&f);
+    for (int c = 0; c < f.copies; c++) {
+        kern_buf_free(k, f.at[c].seq.buf);
+        kern_buf_free(k, f.at[c].low.buf);
+        kern_buf_free(k, f.at[c].first_page.buf);
+        kern_buf_free(k, f.at[c].slot.buf);
+        kern_buf_free(k, f.at[c].table.buf);
+    }
+    kern_buf_free(k, f.kv.pages.buf);
+    kern_buf_free(k, f.freq.buf);
+}
+
+/* One row in a batch draws greedily, the rest as chats do. */
+static void draws(int rows)
+{
+    struct form f = {
+        .name = "sample", .rows = rows, .copies = 1, .launch = launch_sample};
+    struct kern_sample_row *row = calloc((size_t)rows, sizeof(*row));
+    int32_t *pos = calloc((size_t)rows, sizeof(*pos));
+
+    if (row == NULL || pos == NULL) {
+        die("no memory");
+    }
+    for (int r = 0; r < rows; r++) {
+        row[r].temperature = rows > 1 && r == 0 ? 0 : 0.8f;
+        row[r].top_p = 0.95f;
+        row[r].beta = row[r].repetition = 1;
+        row[r].n_top = row[r].mask = row[r].given = -1;
+        row[r].seed = (uint64_t)r + 1;
+        pos[r] = 1;
+    }
+    f.params = put(row, sizeof(*row) * (size_t)rows);
+    f.pos = put(pos, sizeof(*pos) * (size_t)rows);
+    clock_form(&f);
+    kern_buf_free(k, f.params.buf);
+    kern_buf_free(k, f.pos.buf);
+    free(row);
+    free(pos);
 }
 
 static void linear(const char *name, int (*launch)(const struct form *f, int i),
@@ -301,10 +472,12 @@ static void linears(int rows)
     linear("linear q k v gate", launch_linear, rows, d->hidden, 4,
            (const int[]){q, kv, kv, d->heads});
     linear("linear o", launch_linear, rows, q, 1, &d->hidden);
-    linear("mlp_up, shared", launch_mlp_up, rows, d->hidden, 2,
-           (const int[]){d->shared, d->shared});
-    linear("linear down, shared", launch_linear, rows, d->shared, 1,
-           &d->hidden);
+    if (rows > FOLDED) {
+        linear("mlp_up, shared", launch_mlp_up, rows, d->hidden, 2,
+               (const int[]){d->shared, d->shared});
+        linear("linear down, shared", launch_linear, rows, d->shared, 1,
+               &d->hidden);
+    }
     if (rows <= 64) { /* rows that are drawn */
         linear("linear head", launch_linear, rows, d->hidden, 1, &d->vocab);
     }
@@ -362,11 +535,23 @@ static void experts(int rows, struct kern_weight *gate, struct kern_weight *up,
     f.launch = launch_up;
     f.w[0] = gate;
     f.w[1] = up;
+    for (int i = 2; i < 2 + 2 * SHARED; i++) {
+        f.w[i] = weight(KERN_BF16, 0, d->shared, d->hidden);
+    }
     clock_form(&f);
+    for (int i = 2; i < 2 + 2 * SHARED; i++) {
+        kern_weight_free(k, f.w[i]);
+    }
     f.name = "expert_down";
     f.launch = launch_down;
     f.w[0] = down;
+    for (int i = 1; i < 1 + SHARED; i++) {
+        f.w[i] = weight(KERN_BF16, 0, d->hidden, d->shared);
+    }
     clock_form(&f);
+    for (int i = 1; i < 1 + SHARED; i++) {
+        kern_weight_free(k, f.w[i]);
+    }
     for (int r = 0; r < ROUTES; r++) {
         kern_buf_free(k, route[r].off.buf);
         kern_buf_free(k, route[r].pair.buf);
@@ -391,7 +576,7 @@ int main(int argc, char **argv)
 {
     static const int n[] = {1, 4, 8, 32, 2048};
     const char *name = argc > 1 ? argv[1] : "cuda";
-    struct kern_weight *gate, *up, *down, *norm, *router;
+    struct kern_weight *gate, *up, *down, *norm, *router, *head;
     char why[256] = "", text[64];
     struct kern_open_args open = {
         .exact = true, .why = why, .why_n = sizeof(why)};
@@ -403,15 +588,16 @@ int main(int argc, char **argv)
         return 77;
     }
     printf("device\t%s\n", kern_describe(k, text, sizeof(text)));
-    printf("sizes\t%d %d %d %d %d %d %d %d\n", d->hidden, d->heads, d->kv_heads,
-           d->experts, d->top_k, d->width, d->shared, d->vocab);
+    printf("sizes\t%d %d %d %d %d %d %d %d %d\n", d->hidden, d->heads,
+           d->kv_heads, d->experts, d->top_k, d->width, d->shared, d->vocab,
+           d->context);
     most = (size_t)d->most * (size_t)d->top_k;
     wide = (size_t)d->heads * KERN_HEAD_DIM;
     n_rows = room(4);
     bf16 = room(most * wide * 2);
-    f32 = room((size_t)d->most * (size_t)d->hidden * 4);
+    f32 = room((size_t)d->most * wide * 4);
     out = room(KERN_MAX_PARTS * most * wide * 4);
-    out2 = room(most * (size_t)d->hidden * 4);
+    out2 = room(most * wide * 4);
     sel = room(most * 4);
     wt = room(most * 4);
     gate = weight(KERN_MXFP4, d->experts, d->width, d->hidden);
@@ -419,16 +605,22 @@ int main(int argc, char **argv)
     down = weight(KERN_MXFP4, d->experts, d->hidden, d->width);
     norm = weight(KERN_BF16, 0, 1, d->hidden);
     router = weight(KERN_BF16, 0, d->experts, d->hidden);
+    head = weight(KERN_BF16, 0, 1, KERN_HEAD_DIM);
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]) && n[i] <= d->most; i++) {
         linears(n[i]);
         experts(n[i], gate, up, down);
         rest(n[i], norm, router);
+        attention(n[i], head);
+        if (n[i] <= 64) {
+            draws(n[i]);
+        }
     }
     kern_weight_free(k, gate);
     kern_weight_free(k, up);
     kern_weight_free(k, down);
     kern_weight_free(k, norm);
     kern_weight_free(k, router);
+    kern_weight_free(k, head);
     kern_buf_free(k, n_rows.buf);
     kern_buf_free(k, bf16.buf);
     kern_buf_free(k, f32.buf);

@@ -50,7 +50,8 @@ CLEANFILES += $(CUEMU_PLUGIN_TEST) tests/kernels/*.gpu.log \
 	tests/daemon/*.gpu.log
 
 TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
-	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh
+	tests/cuemu/test_dialect.sh tests/cuemu/test_roofline.sh \
+	tests/cuemu/test_types.sh
 TEST_CUEMU = tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_plugin.sh \
 	tests/cuemu/test_daemon.sh tests/cuemu/test_traffic.sh \
@@ -141,7 +142,7 @@ dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
 	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh \
 	tests/cuemu/test_bench_gpu.sh tests/cuemu/test_traffic.sh \
-	tests/cuemu/test_exact.sh
+	tests/cuemu/test_exact.sh tests/cuemu/test_types.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
-	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
+	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/types_check.cc tests/cuemu/occupancy.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

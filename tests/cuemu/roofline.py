@@ -11,6 +11,7 @@
 
 import json
 import sys
+import textwrap
 
 # name: memory GB, TB/s, BF16 dense T with FP32 sums, SMs, share of that peak that
 # mma.sync can reach (wgmma and tcgen05 have the rest), us a kernel boundary.
@@ -27,15 +28,24 @@ COMPACT = 12.03 / 16  # of BF16: 12 bits, an index, one escape in 6,000
 # Mean tokens a step at depth 3: published neighbours, anchors C.1 (2.95 - 3.0 of
 # 4 for a drafter of the same shape).
 TOKENS_DEPTH3 = 2.9
-# What a kernel of a class is expected to reach of its bound, and why.
+# What a kernel of a class is expected to reach of its bound in decode, and why.
 EXPECT = {
-    'dense': (0.80, '16-byte streams, 2 blocks of 8 warps an SM'),
-    'packed': (0.70, 'as dense, and 2.75 integer operations a weight; where a group has escapes, '
-               'one more read that waits for another'),
-    'expert': (0.70, 'decode of E2M1 takes 1.75 integer operations a weight'),
-    'kv': (0.60, 'short streams, one split a block'),
-    'small': (0.30, 'latency, not bandwidth'),
+    'dense': (0.80, 'linear, mlp_up, router: weights in 16-byte streams, each byte '
+              'once, 2 blocks of 8 warps an SM; what is missing is the ramp of '
+              'each launch and the fold through shared memory'),
+    'packed': (0.70, 'compact weights: as dense, and 2.75 integer operations a '
+               'weight; where a group has escapes, one more read that waits for '
+               'another'),
+    'expert': (0.70, 'expert_up, expert_down: as dense, but E2M1 takes 1.75 '
+               'integer operations a weight, and a piece of work is short: 10 to '
+               '32 groups of columns'),
+    'kv': (0.60, 'attn: short streams; a block brings 8 pages, two in flight'),
+    'small': (0.30, "norm, qkv, sample: latency, not bandwidth; sample takes one "
+              "block a row, so one SM's bandwidth"),
 }
+# Of the mma.sync bound in prefill; of the sheet's where cuBLASLt computes.
+PREFILL = 0.45
+LIBRARY = 0.75
 
 
 def read(path):
@@ -59,54 +69,70 @@ def hit(e, k, rows):
     return e * (1 - (1 - k / e) ** rows)
 
 
-def layer(m, full, moe, rows, ctx):
-    """[(kernel, class, weight values, weight bytes a value, other bytes,
-    multiplications)]; other bytes are KV."""
+FOLDED = 16  # rows up to which the shared expert goes with the routed ones
+
+
+def layer(m, full, moe, rows, ctx, seqs=1, compact=False):
+    """[(kernel, class, BF16 values of weights, MXFP4 ones, other bytes,
+    multiplications, launches)]; other bytes are KV and activations."""
     h = m['h'] if full else m['h2']
     q = h * m['hd']
     kv = 2 * m['g'] * m['hd']
     qkv = m['d'] * (q + kv + h)
     seen = ctx if full else min(ctx, m['w'])
+    act = 1 if rows <= FOLDED else 2  # launches of mlp_up: linear, swiglu
     out = [
-        ('norm', 'small', 0, 2, rows * m['d'] * 14, 0),
-        ('linear q k v gate', 'dense', qkv, 2, 0, rows * qkv),
-        ('qkv', 'small', 0, 2, rows * (q + kv) * 6, 0),
-        ('attn', 'kv', 0, 2, seen * kv * 2, rows * seen * q * 2),
-        ('linear o', 'dense', q * m['d'], 2, 0, rows * q * m['d']),
-        ('norm', 'small', 0, 2, rows * m['d'] * 14, 0),
+        ('norm', 'small', 0, 0, rows * m['d'] * 14, 0, 1),
+        ('linear q k v gate', 'dense', qkv, 0, 0, rows * qkv, 1),
+        ('qkv', 'small', 0, 0, rows * (q + kv) * 6, 0, 1),
+        ('attn', 'kv', 0, 0, seqs * seen * kv * 2, rows * seen * q * 2, 1),
+        ('linear o', 'dense', q * m['d'], 0, 0, rows * q * m['d'], 1),
+        ('norm', 'small', 0, 0, rows * m['d'] * 14, 0, 1),
     ]
     if not moe:
         w = m['d'] * m['dense']
         return out + [
-            ('mlp_up', 'dense', 2 * w, 2, 0, rows * 2 * w),
-            ('linear down', 'dense', w, 2, 0, rows * w),
+            ('mlp_up', 'dense', 2 * w, 0, 0, rows * 2 * w, act),
+            ('linear down', 'dense', w, 0, 0, rows * w, 1),
         ]
     w = m['d'] * m['f']
     s = m['d'] * m['share']
     n = hit(m['e'], m['k'], rows)
+    r = m['d'] * m['e']
+    few = rows <= FOLDED
+    out += [('router', 'dense', r, 0, 0, rows * r, 1 if few else 3)]
+    if few and not compact:
+        return out + [
+            ('expert_up', 'expert', 2 * s, 2 * w * n, 0,
+             rows * 2 * (m['k'] * w + s), 1),
+            ('expert_down', 'expert', s, w * n, 0, rows * (m['k'] * w + s), 1),
+        ]
     return out + [
-        ('router', 'dense', m['d'] * m['e'], 2, 0, rows * m['d'] * m['e']),
-        ('expert_up', 'expert', 2 * w * n, MX, 0, rows * m['k'] * 2 * w),
-        ('expert_down', 'expert', w * n, MX, 0, rows * m['k'] * w),
-        ('mlp_up, shared', 'dense', 2 * s, 2, 0, rows * 2 * s),
-        ('linear down, shared', 'dense', s, 2, 0, rows * s),
+        ('expert_up', 'expert', 0, 2 * w * n, 0, rows * m['k'] * 2 * w, 1),
+        ('mlp_up, shared', 'dense', 2 * s, 0, 0, rows * 2 * s, act),
+        ('expert_down', 'expert', 0, w * n, 0, rows * m['k'] * w,
+         1 if few else 2),
+        ('linear down, shared', 'dense', s, 0, 0, rows * s, 1),
     ]
 
 
-def step(m, rows, seqs, ctx, drafts):
+def step(m, rows, seqs, ctx, drafts, compact=False, drawn=None):
     """A decode step: trunk over rows, heads, and `drafts` MTP modules."""
     ops = []
+    drawn = rows if drawn is None else drawn
     for i in range(m['n']):
-        ops += layer(m, m['full'][i], m['moe'][i], rows, ctx * seqs)
+        ops += layer(m, m['full'][i], m['moe'][i], rows, ctx, seqs,
+                     compact)
     head = m['d'] * m['v']
-    ops.append(('linear head', 'dense', head, 2, 0, rows * head))
-    ops.append(('sample', 'small', 0, 2, rows * m['v'] * 20, 0))
+    ops.append(('linear head', 'dense', head, 0, 0, drawn * head, 1))
+    ops.append(('sample', 'small', 0, 0, drawn * m['v'] * 20, 0, 1))
     for _ in range(drafts):
         w = 2 * m['d'] * m['d']
-        ops.append(('linear join', 'dense', w, 2, 0, rows * w))
-        ops += layer(m, False, False, rows, ctx * seqs)
-        ops.append(('linear head', 'dense', head, 2, 0, seqs * head))
-        ops.append(('sample', 'small', 0, 2, seqs * m['v'] * 20, 0))
+        ops.append(('linear join', 'dense', w, 0, 0, rows * w, 1))
+        ops += layer(m, False, False, rows, ctx, seqs,
+                     compact)
+        ops.append(('linear head', 'dense', head, 0, 0, seqs * head, 1))
+        ops.append(('sample', 'small', 0, 0, seqs * m['v'] * 20, 0, 1))
     return ops
 
 
@@ -115,22 +141,41 @@ def packed(op):
     return op[1] == 'dense' and op[0] != 'router'
 
 
-def time_of(ops, gpu, compact, rows):
-    """ms at the bound, ms expected, launches, ms between kernels."""
+def bytes_of(op, compact=False):
+    return (op[2] * 2 * (COMPACT if compact and packed(op) else 1) +
+            op[3] * MX + op[4])
+
+
+def expected(op, compact=False):
+    """Of the bound."""
+    return EXPECT['packed' if compact and packed(op) else op[1]][0]
+
+
+def bound(op, gpu, compact=False, sheet=False):
+    """Seconds at the bound; sheet: at the sheet's FLOP/s, not mma.sync's."""
     mem, bw, tf, sms, share, gap = GPUS[gpu]
-    bound = want = 0
-    n = 0
+    return max(bytes_of(op, compact) / (bw * 1e12),
+               2 * op[5] / (tf * (1 if sheet else share) * 1e12))
+
+
+def time_of(ops, gpu, compact):
+    """ms at the bound, ms expected, launches, ms between kernels."""
+    at = sum(bound(x, gpu, compact) for x in ops)
+    want = sum(bound(x, gpu, compact) / expected(x, compact) for x in ops)
+    n = sum(x[6] for x in ops)
+    return at * 1e3, want * 1e3, n, n * GPUS[gpu][5] * 1e-3
+
+
+def merged(ops, compact=False):
+    """By kernel: [(name, class, times, bytes, FLOP, ops)], as they come."""
+    all = {}
     for op in ops:
-        name, kind, values, size, other, mul = op
-        if compact and packed(op):
-            size *= COMPACT
-            kind = 'packed'
-        t = max((values * size + other) / (bw * 1e12),
-                2 * mul / (tf * share * 1e12))
-        bound += t
-        want += t / EXPECT[kind][0]
-        n += 1
-    return bound * 1e3, want * 1e3, n, n * gap * 1e-3
+        t = all.setdefault(op[0], [op[1], 0, 0, 0, []])
+        t[1] += 1
+        t[2] += bytes_of(op, compact)
+        t[3] += 2 * op[5]
+        t[4].append(op)
+    return [(name, *t) for name, t in all.items()]
 
 
 def table(rows):
@@ -147,10 +192,8 @@ def weights_gb(m):
     bf = 2 * m['v'] * m['d']
     mx = 0
     for i in range(m['n']):
-        for _, kind, values, size, _, _ in layer(m, m['full'][i], m['moe'][i],
-                                                 1, 0):
-            if kind == 'dense':
-                bf += values
+        for op in layer(m, m['full'][i], m['moe'][i], 1, 0):
+            bf += op[2]
         if m['moe'][i]:
             mx += 3 * m['d'] * m['f'] * m['e']
     for _ in range(m['mtp']):
@@ -173,18 +216,22 @@ def measured(m, lines):
             if gpu is None:
                 print('no sheet of this device is known: no bounds')
         elif word[0] == 'sizes':
-            size = dict(zip(('d', 'h', 'g', 'e', 'k', 'f', 'share', 'v'),
+            size = dict(zip(('d', 'h', 'g', 'e', 'k', 'f', 'share', 'v', 'ctx'),
                             map(int, word[1].split())))
         elif len(word) == 3:
             n, us = int(word[1]), float(word[2])
-            ops = step(dict(m, **size), n, 1, 4096, 0)
-            op = next(o for o in ops if o[0] == word[0])
-            by, fl = op[2] * op[3] + op[4], 2 * op[5]
+            name, _, window = word[0].partition(', window')
+            all = dict(m, **size)
+            # layer 0 is a full one; the window is that of the others
+            ops = (layer(dict(all, h2=all['h']), False, False, n, size['ctx'])
+                   if word[0].endswith('window') else
+                   step(all, n, 1, size['ctx'], 0))
+            op = next(o for o in ops if o[0] == name)
+            by, fl = bytes_of(op), 2 * op[5]
             row = [word[0], n, f'{us:.1f}', f'{by / us / 1e3:.0f}',
                    f'{fl / us / 1e6:.1f}', '-', '-', '-']
             if gpu is not None:
-                mem, bw, tf, sms, share, gap = GPUS[gpu]
-                t = max(by / (bw * 1e6), fl / (tf * share * 1e6))
+                t = bound(op, gpu) * 1e6
                 row[5:] = [f'{t:.2f}', f'{t / us:.0%}',
                            f'{EXPECT[op[1]][0]:.0%}']
             rows.append(row)
@@ -192,6 +239,15 @@ def measured(m, lines):
             print(line, end='')
     if len(rows) > 1:
         table(rows)
+
+
+def decode(m, seqs, depth, compact):
+    return step(m, seqs * (depth + 1), seqs, 4096, depth, compact)
+
+
+def by_library(op):
+    """Whether exact = no gives a prefill op to cuBLASLt."""
+    return op[0].startswith(('linear', 'mlp_up'))
 
 
 def main():
@@ -225,7 +281,23 @@ about 30 %; on the others mma.sync is the whole of it. The two shares are genera
 measured. Where a model does not fit one device the rows below are what that device would do with
 that much of it, kept for comparison.
 
-## Decode
+## Target
+
+Tokens a second of one sequence at context 4,096, *expected* as below: what `make bench-gpu` and a
+daemon on such a device are to be held against.
+''')
+    rows = [('GPU', 'BF16, depth 0', 'BF16, depth 3', 'compact, depth 0',
+             'compact, depth 3')]
+    for g in GPUS:
+        row = [g]
+        for compact in (False, True):
+            for depth in (0, 3):
+                _, w, _, gap = time_of(decode(m, 1, depth, compact), g, compact)
+                tok = TOKENS_DEPTH3 if depth else 1
+                row.append(f'{tok / (w + gap) * 1e3:.0f}')
+        rows.append(row)
+    table(rows)
+    print('''## Decode
 
 Tokens a second, all sequences together, context 4,096 each. *Ceiling*: every kernel at its bound.
 *Expected*: each class at its share (below) plus one gap a launch. Depth 3 takes ''' +
@@ -233,78 +305,116 @@ Tokens a second, all sequences together, context 4,096 each. *Ceiling*: every ke
     for compact in (False, True):
         print('### ' + ('Compact BF16 weights (12.03 bits, weights = compact)' if compact else
                         'BF16 weights') + '\n')
-        rows = [('GPU', 'sequences', 'depth', 'GB a step', 'bound ms',
-                 'expected ms', 'gaps ms', 'ceiling tok/s', 'expected tok/s')]
+        rows = [('GPU', 'sequences', 'depth', 'GB a step', 'GFLOP a step',
+                 'bound ms', 'expected ms', 'gaps ms', 'ceiling tok/s',
+                 'expected tok/s')]
         for g in GPUS:
             for seqs in (1, 8, 32):
                 for depth in (0, 3):
-                    n = seqs * (depth + 1)
-                    ops = step(m, n, seqs, 4096, depth)
-                    b, w, k, gap = time_of(ops, g, compact, n)
-                    gb = sum(x[2] * x[3] * (COMPACT if compact and packed(x)
-                                            else 1) + x[4] for x in ops) / 1e9
+                    ops = decode(m, seqs, depth, compact)
+                    b, w, k, gap = time_of(ops, g, compact)
+                    gb = sum(bytes_of(x, compact) for x in ops) / 1e9
+                    fl = sum(2 * x[5] for x in ops) / 1e9
                     tok = seqs * (TOKENS_DEPTH3 if depth else 1)
-                    rows.append((g, seqs, depth, f'{gb:.2f}', f'{b:.2f}',
-                                 f'{w:.2f}', f'{gap:.2f}',
+                    rows.append((g, seqs, depth, f'{gb:.2f}', f'{fl:.0f}',
+                                 f'{b:.2f}', f'{w:.2f}', f'{gap:.2f}',
                                  f'{tok / b * 1e3:.0f}',
                                  f'{tok / (w + gap) * 1e3:.0f}'))
         table(rows)
-    ops = step(m, 1, 1, 4096, 0)
-    moe = layer(m, False, True, 1, 4096)
-    n = len(moe)
-    gap = time_of(ops, 'H200', False, 1)
-    print(f'''Target, H200, one sequence: depth 0 and depth 3 as *expected* above. Kernels a MoE layer in decode:
-{n}, where 9 were aimed at (tests/daemon/test_replay.c counts them). Launch gaps of a step, at the
-assumed {GPUS['H200'][5]} us inside of a graph: {gap[3]:.2f} ms of {gap[1] + gap[3]:.2f} ms. Programmatic dependent launch hides most of a
-gap (perhaps half of this line); the shared expert as one more expert of expert_up and expert_down
-would save two launches a MoE layer, {2 * sum(m['moe'])} in all, and reach the 9.
+    ops = decode(m, 1, 0, False)
+    n = len(layer(m, False, True, 1, 4096))
+    _, want, launches, gap = time_of(ops, 'H200', False)
+    packed = sum(x[6] for x in decode(m, 1, 0, True))
+    one = m['n'] * GPUS['H200'][5] * 1e-3
+    print(f'''## Launch gaps
 
-## Kernel by kernel: H200, one sequence, depth 0
+Kernels of a MoE layer in decode: {n}, for up to {FOLDED} rows of BF16 weights (tests/daemon/test_replay.c counts
+them): norm, linear q k v gate, qkv, attn, linear o, norm, router, expert_up, expert_down. Compact
+weights take two more, for the shared expert. A step of one sequence launches {launches} kernels ({packed} compact).
+
+| H200, one sequence, depth 0              | ms   | tok/s |
+|------------------------------------------|------|-------|
+| kernels as expected, no gaps             | {want:.2f} | {1e3 / want:.0f}   |
+| gaps, {GPUS['H200'][5]:.1f} us a launch (assumed)          | {gap:.2f} | {1e3 / (want + gap):.0f}   |
+| half of them by programmatic launch      | {gap / 2:.2f} | {1e3 / (want + gap / 2):.0f}   |
+| one launch a layer less (qkv in attn)    | {gap - one:.2f} | {1e3 / (want + gap - one):.0f}   |
+
+Programmatic dependent launch lets the next kernel start and read its weights while the last one
+drains: half of a gap is a guess. qkv could become the beginning of attn, one launch a layer; but each
+split of a sequence would wait for the one block that writes the new slot, and q would be rotated once
+a split. Neither is done before there is a device to measure on.
+
+## Decode, kernel by kernel
+
+MB and GFLOP a step, BF16 weights; compact ones take {COMPACT:.0%} of the bytes of what is dense.
 ''')
-    total = {}
-    for name, kind, values, size, other, mul in ops:
-        t = total.setdefault(name, [kind, 0, 0, 0, 0])
-        t[1] += values * size + other
-        t[2] += 2 * mul
-        t[3] += 1
-        t[4] += max((values * size + other) / 4.8e12, 2 * mul / (989e12 * .62))
-    rows = [('kernel', 'times', 'MB', 'GFLOP', 'bound us', 'expected share')]
-    for name, (kind, by, fl, cnt, t) in sorted(total.items(),
-                                               key=lambda x: -x[1][4]):
-        rows.append((name, cnt, f'{by / 1e6:.1f}', f'{fl / 1e9:.2f}',
-                     f'{t * 1e6:.0f}', f'{EXPECT[kind][0]:.0%}'))
+    cases = [(q, depth) for q in (1, 8, 32) for depth in (0, 3)]
+    by = [{x[0]: x for x in merged(decode(m, q, depth, False))}
+          for q, depth in cases]
+    names = list(dict.fromkeys(x for case in by for x in case))
+    rows = [['kernel'] + [f'{q} x depth {depth}' for q, depth in cases]]
+    for name in names:
+        rows.append([name] + [
+            f'{c[name][3] / 1e6:.0f} / {c[name][4] / 1e9:.1f}'
+            if name in c else '-' for c in by])
+    table(rows)
+    print('Bound in us a step, one sequence, depth 0, and what of it is expected.\n')
+    rows = [['kernel', 'times'] + list(GPUS) + ['expected share']]
+    for name, kind, times, _, _, all in merged(ops):
+        rows.append([name, times] +
+                    [f'{sum(bound(x, g) for x in all) * 1e6:.0f}'
+                     for g in GPUS] + [f'{expected(all[0]):.0%}'])
     table(rows)
     for kind, (share, why) in EXPECT.items():
-        print(f'* {kind}: {share:.0%} of the bound: {why}.')
+        print('\n'.join(textwrap.wrap(f'* {kind}: {share:.0%} of the bound. {why}.',
+                                      100, subsequent_indent='  ')))
     print('''
-sample takes a block a row: one SM's bandwidth, not the device's; several blocks a row would be
-the next thing to do. Selections (top-k, top-p) add into shared histograms, which contend where
-logits share an exponent.
+Several blocks a row would be the next thing to do in sample. Selections (top-k, top-p) add into
+shared histograms, which contend where logits share an exponent.
 
 ## Prefill, a chunk of 2,048 rows at context 4,096
 ''')
-    rows = [('GPU', 'TFLOP', 'bound ms at mma.sync', 'bound ms at the sheet',
-             'expected tok/s')]
-    for g, (mem, bw, tf, sms, share, gap) in GPUS.items():
-        ops = step(m, 2048, 1, 4096, 0)
-        head = m['d'] * m['v']
-        fl = sum(2 * x[5] for x in ops) - 2 * 2047 * head  # one row's logits
-        a = sum(max((x[2] * x[3] + x[4]) / (bw * 1e12),
-                    2 * x[5] / (tf * share * 1e12)) for x in ops) * 1e3
-        b = sum(max((x[2] * x[3] + x[4]) / (bw * 1e12),
-                    2 * x[5] / (tf * 1e12)) for x in ops) * 1e3
-        rows.append((g, f'{fl / 1e12:.1f}', f'{a:.0f}', f'{b:.0f}',
-                     f'{2048 / a * 1e3 * 0.45:.0f}'))
+    ops = step(m, 2048, 1, 4096, 0, drawn=1)
+    fl = sum(2 * x[5] for x in ops)
+    print(f'{fl / 1e12:.1f} TFLOP, {sum(map(bytes_of, ops)) / 1e9:.1f} GB.\n')
+    rows = [('GPU', 'bound ms at mma.sync', 'bound ms at the sheet',
+             'expected tok/s', 'expected tok/s, exact = no')]
+    for g in GPUS:
+        a = sum(bound(x, g) for x in ops)
+        b = sum(bound(x, g, sheet=True) for x in ops)
+        lt = sum(bound(x, g, sheet=True) / LIBRARY if by_library(x) else
+                 bound(x, g) / PREFILL for x in ops)
+        rows.append((g, f'{a * 1e3:.0f}', f'{b * 1e3:.0f}',
+                     f'{2048 / a * PREFILL:.0f}', f'{2048 / lt:.0f}'))
     table(rows)
-    print('''Expected: 45 % of the mma.sync bound. A tile is 128 outputs by 64 rows and brings 43 products a byte
-from L2, which is short of what the tensor cores take on the largest devices; cuBLASLt for dense
-products where `exact = no` is not there yet.
+    print('Bound in ms a chunk at mma.sync, kernel by kernel.\n')
+    rows = [['kernel', 'times', 'MB', 'GFLOP'] + list(GPUS)]
+    for name, kind, times, size, flop, all in merged(ops):
+        rows.append([name, times, f'{size / 1e6:.0f}', f'{flop / 1e9:.0f}'] +
+                    [f'{sum(bound(x, g) for x in all) * 1e3:.2f}'
+                     for g in GPUS])
+    table(rows)
+    print(f'''Expected: {PREFILL:.0%} of the mma.sync bound. A tile is 128 outputs by 64 rows and brings 43 products a byte
+from L2, which is short of what the tensor cores take on the largest devices. With `exact = no` dense
+products (linear, and both halves of mlp_up) go to cuBLASLt, which has wgmma and tcgen05: {LIBRARY:.0%} of the
+sheet is expected of it; experts, attention and the rest stay as they are.
 
 ## Published neighbours
 
-Step-3.5 in BF16 on 4 x H200, vLLM, no MTP: about 84 tokens a second a stream. GPUs unnamed, BF16
-GGUF, llama.cpp: 69.8. 2 x DGX Spark, NVFP4, vLLM, MTP 3: 31-32. DeepSeek-V4-Flash W4A16, 2 x H200:
-88; RTX PRO 6000 x 2: 99. No published figure for this model on one H200 in four bits is known.''')
+None of these was measured here; conditions differ, sources as published in 2026.
+
+| where                     | engine, format                            | tokens a second        |
+|---------------------------|-------------------------------------------|------------------------|
+| 4 x H200                  | vLLM, Step-3.5 BF16, no MTP, 10 streams    | 84 a stream, 812 in all |
+| GPUs unnamed              | llama.cpp, BF16 GGUF, no MTP               | 69.8                   |
+| GPU unnamed               | llama.cpp, IQ4_XS, 1 MTP head              | 35.4 to 45.6           |
+| DGX Spark (GB10)          | llama.cpp, IQ4, MTP 0 / 1 / 2 / 3          | 23.7 / 32 / 36.6 / 32.5 |
+| 2 x DGX Spark             | vLLM, NVFP4, MTP 3                         | 31-32                  |
+| 8 x H200                  | SGLang, MiMo-V2-Flash, 3-layer drafter     | 184-201, 2.95-3.0 of 4 |
+| 2 x H200                  | vLLM, DeepSeek-V4-Flash W4A16              | 88                     |
+| 2 x RTX PRO 6000          | vLLM, DeepSeek-V4-Flash W4A16              | 99                     |
+
+No published figure for this model on one H200 in four bits is known.''')
 
 
 main()

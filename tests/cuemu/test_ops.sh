@@ -26,10 +26,17 @@ for b in $builds; do
         fi
     done
 done
-# Kernels that need subnormals would be other kernels under -use_fast_math.
-STEPD_CUEMU_FTZ=1 over plain tests/kernels/test_expert >"$cuemu/ftz.log" 2>&1 || {
-    tail -n 30 "$cuemu/ftz.log"
-    echo "FAILED: test_expert with subnormals flushed"
-    status=1
-}
+# Kernels that need subnormals would be other kernels under -use_fast_math. The
+# widest sweeps only in make check-cuemu.
+for op in $ops; do
+    case ${TEST_CUEMU_ALL-}-$op in
+    -attn | -gpu | -sample) continue ;;
+    esac
+    STEPD_CUEMU_FTZ=1 KT_SCHEDULES=1 over plain "tests/kernels/test_$op" \
+        >"$cuemu/ftz.log" 2>&1 || {
+        tail -n 30 "$cuemu/ftz.log"
+        echo "FAILED: test_$op with subnormals flushed"
+        status=1
+    }
+done
 exit "$status"

@@ -23,14 +23,18 @@ trap 'rm -rf "$tmp"' EXIT
 status=0
 
 # shellcheck disable=SC2054 # commas of -Xcompiler
-flags=(-std=c++17 -O3 -fmad=false "-I$top" -arch=sm_90a -Xptxas -v
+flags=(-std=c++17 -O3 -fmad=false "-I$top" -Xptxas -v
     -Xcompiler -fno-threadsafe-statics,-fno-exceptions,-fno-rtti)
 
-# compile NAME: PTX and what ptxas says.
+# compile NAME: PTX of one target, and what ptxas says of all.
 compile()
 {
-    "$nvcc" "${flags[@]}" --keep --keep-dir "$tmp" -cubin \
+    "$nvcc" "${flags[@]}" -arch=sm_90a --keep --keep-dir "$tmp" -cubin \
         "$top/kernels/cuda/$1.cu" -o "$tmp/$1.cubin" 2>"$tmp/$1.said"
+    "$nvcc" "${flags[@]}" -gencode arch=compute_80,code=sm_80 \
+        -gencode arch=compute_100f,code=sm_100f \
+        -gencode arch=compute_120f,code=sm_120f -fatbin \
+        "$top/kernels/cuda/$1.cu" -o "$tmp/$1.fatbin" 2>>"$tmp/$1.said"
 }
 for f in "$top"/kernels/cuda/*.cu; do
     compile "$(basename "$f" .cu)" &
@@ -38,29 +42,75 @@ for f in "$top"/kernels/cuda/*.cu; do
 done
 wait
 
-# Registers: the table names each kernel once, as ptxas does.
-cat "$tmp"/*.said | awk '
-    /Compiling entry function/ { split($0, q, "\047"); name = q[2] }
+# Registers and blocks an SM: the table has a line for each kernel, as ptxas
+# names it. A new table is left beside the log.
+include=$(dirname "$nvcc")/../include
+table=$top/tests/cuemu/registers.txt
+g++ -std=c++17 -O1 -w -isystem "$include" "$top/tests/cuemu/occupancy.cc" \
+    -o "$tmp/occupancy"
+awk '
+    NR == FNR { if ($1 !~ /^#/) { threads[$1] = $2; dynamic[$1] = $3 } ; next }
+    /Compiling entry function/ {
+        split($0, q, "\047")
+        name = q[2]
+        target = substr(q[4], 4)
+    }
     /Used [0-9]+ registers/ {
         match($0, /Used [0-9]+/)
-        print name, substr($0, RSTART + 5, RLENGTH - 5)
-    }' | sort >"$tmp/registers"
-if ! awk '
-    NR == FNR { if ($1 !~ /^#/) { limit[$1] = $2; threads[$1] = $3 } ; next }
-    !($1 in limit) { print $1 " is not in registers.txt"; bad = 1; next }
-    $2 > limit[$1] { print $1 ": " $2 " registers, allowed " limit[$1]; bad = 1 }
-    { seen[$1] = 1
-      if (int(($2 + 7) / 8) * 8 * threads[$1] > 65536) {
-          print $1 " does not fit an SM"; bad = 1 } }
+        regs = substr($0, RSTART + 5, RLENGTH - 5)
+        smem = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
+        if (name in threads) {
+            print name, target, regs, smem, threads[name], dynamic[name]
+        } else {
+            print name, target, regs, smem, 256, 0
+        }
+    }' "$table" "$tmp"/*.said | "$tmp/occupancy" >"$tmp/used"
+
+# judge USED: against the table.
+judge()
+{
+    awk '
+        NR == FNR {
+            if ($1 ~ /^#/) next
+            for (i = 0; i < 4; i++) {
+                split("80 90a 100f 120f", t)
+                regs[$1 " " t[i + 1]] = $(4 + 2 * i)
+                blocks[$1 " " t[i + 1]] = $(5 + 2 * i)
+            }
+            next
+        }
+        { k = $1 " " $2; seen[k] = 1 }
+        !(k in regs) { print k " is not in registers.txt"; bad = 1; next }
+        $3 > regs[k] { print k ": " $3 " registers, allowed " regs[k]; bad = 1 }
+        $4 < blocks[k] { print k ": " $4 " blocks an SM, not " blocks[k]; bad = 1 }
+        END {
+            for (k in regs) if (!(k in seen)) { print k " is no kernel"; bad = 1 }
+            exit bad
+        }' "$table" "$1"
+}
+awk '
+    NR == FNR { if ($1 !~ /^#/) { head[$1] = $2 " " $3 } else { print; fflush() }; next }
+    { at[$1, $2] = int(($3 + 7) / 8) * 8 " " $4; name[$1] = 1 }
     END {
-        for (k in limit) if (!(k in seen)) { print k " is no kernel"; bad = 1 }
-        exit bad
-    }' "$top/tests/cuemu/registers.txt" "$tmp/registers"; then
+        for (k in name) {
+            print k, (k in head ? head[k] : "256 0"), at[k, "80"], at[k, "90a"],
+                at[k, "100f"], at[k, "120f"] | "LC_ALL=C sort"
+        }
+    }' "$table" "$tmp/used" >"$build/tests/cuemu/registers.new"
+if ! judge "$tmp/used"; then
+    echo "what is in use now: $build/tests/cuemu/registers.new"
     status=1
 fi
+for change in 's/^\(_Z14expert_up_tile[^ ]* 80\) [0-9]*/\1 999/' \
+    's/^\(_Z4norm[^ ]* 120f [0-9]*\) .*/\1 0/'; do
+    sed "$change" "$tmp/used" >"$tmp/changed"
+    if judge "$tmp/changed" >/dev/null; then
+        echo "registers.txt: $change is not noticed"
+        status=1
+    fi
+done
 
 # cuBLASLt as lt.h declares it, and as NVIDIA does; and that it is noticed.
-include=$(dirname "$nvcc")/../include
 if [ -e "$include/cublasLt.h" ]; then
     same=(g++ -std=c++17 -fsyntax-only -isystem "$include"
         "$top/tests/cuemu/lt_check.cc")

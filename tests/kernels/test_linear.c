@@ -388,6 +388,9 @@ static void extreme(const struct kt_backend *b)
 static void test_extreme_scales_are_exact(void **state)
 {
     (void)state;
+    if (getenv("STEPD_CUEMU_FTZ") != NULL) {
+        test_skip(NULL, "the results are subnormal, and subnormals flushed");
+    }
     kx_each_path(extreme);
 }
 

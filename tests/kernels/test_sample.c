@@ -696,6 +696,9 @@ static void test_backends_agree_to_the_bit(void **state)
     static const int vocab[] = {1, 2, 31, 33, 512, 1000, 1024, 4099};
 
     (void)state;
+    if (getenv("STEPD_CUEMU_FTZ") != NULL) {
+        test_skip(NULL, "logprobs within a subnormal of 0 lose their sign");
+    }
     if (kt_n_backends() == 0) {
         test_skip(NULL, "no backend but ref is built");
     }
