@@ -90,6 +90,40 @@ int cpu_weight_map(struct kern *k, struct kern_weight *kw, int expert,
 
 /* ---- MXFP4 scales ---- */
 
+/* Scales that are looked at together. */
+#define SPAN 64
+
+/* Whether one of them is out of the plain range. */
+static bool is_odd(const uint8_t *s, size_t n)
+{
+    uint8_t odd = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        odd |= (uint8_t)(s[i] - QUANT_MX_LOW) > QUANT_MX_HIGH - QUANT_MX_LOW;
+    }
+    return odd != 0;
+}
+
+struct scan {
+    const struct cpu_weight *w;
+    bool *odd; /* [n_experts] */
+};
+
+static void scan_expert(void *arg, int e, int i_thread)
+{
+    const struct scan *sc = arg;
+    const struct cpu_weight *w = sc->w;
+    const uint8_t *s = w->at[e * w->n_planes + 1];
+    size_t n = w->plane_bytes[1], i = 0;
+    bool odd = false;
+
+    (void)i_thread;
+    for (; i + SPAN <= n && !odd; i += SPAN) {
+        odd = is_odd(s + i, SPAN);
+    }
+    sc->odd[e] = odd || is_odd(s + i, n - i);
+}
+
 static bool block_is_zero(const uint8_t *q)
 {
     uint8_t any = 0;
@@ -145,10 +179,27 @@ static int check_scales(struct cpu *c, struct cpu_weight *w, int expert)
     return 0;
 }
 
+/* All threads look for the experts that hold something rare, these are then
+ * looked at one by one. A start reads 1/17 of the model here. */
+static int check_all_scales(struct cpu *c, struct cpu_weight *w)
+{
+    struct scan sc = {w, calloc((size_t)w->n_experts, sizeof(bool))};
+    int r = 0;
+
+    if (sc.odd == NULL) {
+        return cpu_fail(c, -ENOMEM, "weight_ready: no memory");
+    }
+    pool_run(c->pool, scan_expert, &sc, w->n_experts);
+    for (int e = 0; e < w->n_experts && r == 0; e++) {
+        r = sc.odd[e] ? check_scales(c, w, e) : 0;
+    }
+    free(sc.odd);
+    return r;
+}
+
 int cpu_weight_ready(struct kern *k, struct kern_weight *kw)
 {
     struct cpu_weight *w = (struct cpu_weight *)kw;
-    int r;
 
     for (int i = 0; i < w->n_experts * w->n_planes; i++) {
         if (w->at[i] == NULL) {
@@ -157,11 +208,6 @@ int cpu_weight_ready(struct kern *k, struct kern_weight *kw)
                             i / w->n_planes, i % w->n_planes);
         }
     }
-    for (int e = 0; e < w->n_experts && w->base.desc.dtype == KERN_MXFP4; e++) {
-        r = check_scales(to_cpu(k), w, e);
-        if (r < 0) {
-            return r;
-        }
-    }
-    return 0;
+    return w->base.desc.dtype == KERN_MXFP4 ? check_all_scales(to_cpu(k), w)
+                                            : 0;
 }
