@@ -103,6 +103,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/json.h \
 	daemon/model/load.c \
 	daemon/model/load.h \
+	daemon/model/mode.c \
+	daemon/model/mode.h \
 	daemon/model/model.c \
 	daemon/model/model.h \
 	daemon/model/mtp.c \

@@ -150,6 +150,7 @@ void options_finish(struct options *o)
 struct model_conf options_model(const struct conf *c)
 {
     static const enum model_weights weights[] = {
+        [CONF_WEIGHTS_AUTO] = MODEL_AUTO,
         [CONF_WEIGHTS_MAP] = MODEL_MAP,
         [CONF_WEIGHTS_LOCK] = MODEL_LOCK,
         [CONF_WEIGHTS_COPY] = MODEL_COPY,

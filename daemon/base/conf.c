@@ -41,7 +41,8 @@ static const char *const backends[] = {"auto", "cpu", "cuda",
                                        NULL};
 static const char *const isas[] = {"auto", "avx512bf16", "avx512",
                                    "avx2", "portable",   NULL};
-static const char *const weights[] = {"map", "lock", "copy", "compact", NULL};
+static const char *const weights[] = {"auto", "map",     "lock",
+                                      "copy", "compact", NULL};
 static const char *const depths[] = {"require", "auto", "0", "1",
                                      "2",       "3",    NULL};
 static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
@@ -85,7 +86,7 @@ static const struct conf_key table[] = {
     WORD(isa, "auto", isas, "The instruction set of the CPU backend", false),
     NUMBER(threads, CONF_INT, "0", 0, 1024, "threads",
         "Worker threads of the CPU backend", false),
-    CHOICE(weights, "map", weights, 0, "How weights lie in memory", false),
+    CHOICE(weights, "auto", weights, 0, "How weights lie in memory", false),
     TEXT(state_dir, "", "Where the daemon keeps files of its own", false),
     NUMBER(max_model_len, CONF_INT, "0", 0, 16777216, "tokens",
         "The longest sequence, prompt and answer together", false),

@@ -16,6 +16,7 @@
 
 /* Values of keys with a choice, in the order of the table's words. */
 enum conf_weights {
+    CONF_WEIGHTS_AUTO,
     CONF_WEIGHTS_MAP,
     CONF_WEIGHTS_LOCK,
     CONF_WEIGHTS_COPY,

@@ -7,12 +7,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/model/mode.h"
 #include "daemon/model/plan.h"
 #include "daemon/model/state.h"
 #include "daemon/model/weights.h"
 
 /* The plan on the backend that would compute; without a name, on the host. */
-static int check_memory(const struct checkpoint *ck, const struct model_conf *c,
+static int check_memory(struct checkpoint *ck, const struct model_conf *c,
                         struct report *rep, struct model_memory *ret)
 {
     struct model_conf one = *c;
@@ -23,7 +24,8 @@ static int check_memory(const struct checkpoint *ck, const struct model_conf *c,
     if (c->backend != NULL) {
         opened = model_open_backend(&one, NULL, &k, rep);
     }
-    r = plan_memory(ck, k, 0, rep, ret);
+    r = mode_choose(ck, k, MODE_LEAST_BYTES, rep);
+    r = r < 0 ? r : plan_memory(ck, k, 0, rep, ret);
     kern_close(k);
     return r < 0 ? r : opened;
 }

@@ -33,6 +33,7 @@ struct checkpoint {
     json_t *quant;            /* quantization_config, or NULL */
     uint64_t fingerprint;
     struct compact *compact; /* packed BF16 matrices, or NULL */
+    bool may_map; /* weights = auto: mapped where they cannot be packed */
     /* One mapping a file: the file itself, or its copy in memory; NULL where
      * nothing of the file is needed. Owned by the checkpoint. */
     struct checkpoint_map {

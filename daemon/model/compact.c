@@ -39,7 +39,6 @@
 #define PAGE ((uint64_t)4096)
 #define CHUNK ((size_t)1 << 20) /* BF16 bytes that a thread packs at a time */
 #define MAX_THREADS 16
-#define MAX_PATH 512
 /* More escapes than one weight in so many: 12 bits are no gain any more. */
 #define ESCAPE_SHARE 64
 /* For the plan, one in so many: six times what Gaussian weights have. */
@@ -98,6 +97,19 @@ void compact_desc(const struct checkpoint *ck, const struct slot *slot,
         d->escapes =
             (int)((uint64_t)d->rows * (uint64_t)d->cols / ESCAPE_PLAN + 1);
     }
+}
+
+int compact_computes(struct kern *k)
+{
+    static const struct kern_weight_desc probe = {
+        .dtype = KERN_COMPACT, .rows = 1, .cols = 1, .escapes = 1};
+    struct kern_weight *w;
+    int r = kern_weight_new(k, &probe, &w);
+
+    if (r == 0) {
+        kern_weight_free(k, w);
+    }
+    return r;
 }
 
 /* ---- the list of matrices ------------------------------------------------ */
@@ -633,7 +645,7 @@ static int sync_folder(const char *path)
 static int build_file(struct checkpoint *ck, struct compact *c,
                       const char *path, uint64_t key, const char **ret_shard)
 {
-    char temp[MAX_PATH + 4];
+    char temp[COMPACT_MAX_PATH + 4];
     int fd, r;
 
     snprintf(temp, sizeof(temp), "%s.tmp", path);
@@ -656,8 +668,7 @@ static int build_file(struct checkpoint *ck, struct compact *c,
     return r < 0 ? r : sync_folder(ck->conf.state_dir);
 }
 
-/* STATE_DIR/compact-<hash of the checkpoint's folder>.bin */
-static int file_path(const struct checkpoint *ck, char *ret, size_t n)
+int compact_path(const struct checkpoint *ck, char *ret, size_t n)
 {
     char *real = realpath(ck->conf.path, NULL);
     int len;
@@ -675,8 +686,8 @@ static int file_path(const struct checkpoint *ck, char *ret, size_t n)
 static int open_file(struct checkpoint *ck, struct compact *c, uint64_t key,
                      struct report *rep, const char **ret_shard)
 {
-    char path[MAX_PATH];
-    int r = file_path(ck, path, sizeof(path)), fd;
+    char path[COMPACT_MAX_PATH];
+    int r = compact_path(ck, path, sizeof(path)), fd;
     const char *why;
 
     if (r < 0) {
@@ -705,10 +716,11 @@ static int open_file(struct checkpoint *ck, struct compact *c, uint64_t key,
     if (*ret_shard != NULL || r == -ENOMEM || r == -EINTR || r == -ECANCELED) {
         return r;
     }
-    report_note(rep,
-                "weights = compact: %s cannot be made: %s: kept in memory, "
-                "and made again by the next start",
-                path, strerror(-r));
+    report_note(rep, "weights = compact: %s cannot be made: %s: %s", path,
+                strerror(-r),
+                ck->may_map ? "mapped as they are"
+                            : "kept in memory, and made again by the next "
+                              "start");
     return 1;
 }
 
@@ -740,6 +752,12 @@ int compact_open(struct checkpoint *ck, struct report *rep,
         r = ck->conf.state_dir != NULL && ck->conf.state_dir[0] != '\0'
                 ? open_file(ck, c, key, rep, &shard)
                 : 1;
+        if (r > 0 && ck->may_map) {
+            compact_close(c);
+            ck->conf.weights = MODEL_MAP;
+            *ret = NULL;
+            return 0;
+        }
         if (r > 0) {
             r = open_memory(ck, c, key, &shard);
         }

@@ -13,6 +13,8 @@
 
 struct compact;
 
+#define COMPACT_MAX_PATH 512
+
 /* Whether a slot is one of those that are packed: a filled BF16 matrix that
  * linear or embed read. Norms, routers and BF16 experts stay as they are. */
 bool compact_takes(const struct checkpoint *ck, const struct slot *slot);
@@ -28,10 +30,15 @@ void compact_desc(const struct checkpoint *ck, const struct slot *slot,
 /* Maps the file where it is whole and of these very shards, else packs the
  * matrices (threads of its own, all gone when it returns) and writes it. Where
  * there is no state directory, or it cannot be written, the packed weights live
- * in memory only. Notes say which; a shard that cannot be read is a problem
- * (-EBADMSG). A negative return of the progress callback. */
+ * in memory only, or, where ck may map, *ret is NULL. Notes say which; a shard
+ * that cannot be read is a problem (-EBADMSG). A negative return of the
+ * progress callback. */
 int compact_open(struct checkpoint *ck, struct report *rep,
                  struct compact **ret);
+/* Whether a backend computes with packed weights: 0, -ENOTSUP, -ENOMEM. */
+int compact_computes(struct kern *k);
+/* STATE_DIR/compact-<hash of the checkpoint's folder>.bin; -errno. */
+int compact_path(const struct checkpoint *ck, char *ret, size_t n);
 void compact_close(struct compact *c); /* NULL is fine */
 
 /* The packed form of a slot, valid until compact_close: fills d and the planes.

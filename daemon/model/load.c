@@ -259,6 +259,7 @@ static int do_piece(struct load *l, int file, uint64_t off, uint64_t end)
         return mlock(l->ck->map[file].at + off, end - off) == 0 ? 0 : -errno;
     case MODEL_MAP:
     case MODEL_COMPACT:
+    case MODEL_AUTO:
         return l->warm ? warm(l->ck, file, off, end) : 0;
     }
     return -EINVAL;

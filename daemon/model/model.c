@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/model/mode.h"
 #include "daemon/model/plan.h"
 #include "daemon/model/state.h"
 
@@ -116,6 +117,7 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     checkpoint_info(m->ck, &m->info);
     report_init(&mine);
     r = model_open_backend(&m->conf, ops, &m->k, &mine);
+    r = r < 0 ? r : mode_choose(m->ck, m->k, MODE_LEAST_BYTES, &mine);
     r = r < 0 ? r : plan_memory(m->ck, m->k, 0, &mine, &m->info.memory);
     report_finish(&mine, rep);
     if (r < 0) {

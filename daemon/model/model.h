@@ -40,8 +40,14 @@ enum model_group {
 
 struct model; /* a loaded checkpoint with its caches */
 
-/* Weights in memory: design.md 4.4. */
-enum model_weights { MODEL_MAP, MODEL_LOCK, MODEL_COPY, MODEL_COMPACT };
+/* Weights in memory: design.md 4.4. auto: compact or map (mode.h). */
+enum model_weights {
+    MODEL_MAP,
+    MODEL_LOCK,
+    MODEL_COPY,
+    MODEL_COMPACT,
+    MODEL_AUTO
+};
 
 struct model_conf {
     const char *path;    /* checkpoint folder */

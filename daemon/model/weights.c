@@ -224,25 +224,18 @@ static int give_slot(struct checkpoint *ck, struct kern *k,
 /* Packs where that is asked for and the backend computes with it. */
 static int pack(struct checkpoint *ck, struct kern *k, struct report *rep)
 {
-    static const struct kern_weight_desc probe = {
-        .dtype = KERN_COMPACT, .rows = 1, .cols = 1, .escapes = 1};
-    struct kern_weight *w;
     int r;
 
     if (ck->conf.weights != MODEL_COMPACT) {
         return 0;
     }
-    r = kern_weight_new(k, &probe, &w);
+    r = compact_computes(k);
     if (r == -ENOTSUP) {
         report_note(rep, "weights = compact: backend %s takes BF16 as it is",
                     k->ops->name);
         return 0;
     }
-    if (r == 0) {
-        kern_weight_free(k, w);
-        r = compact_open(ck, rep, &ck->compact);
-    }
-    return r;
+    return r < 0 ? r : compact_open(ck, rep, &ck->compact);
 }
 
 static int give_all(struct checkpoint *ck, struct weights *w,

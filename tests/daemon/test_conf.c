@@ -108,7 +108,7 @@ static void test_empty_file_gives_defaults(void **state)
     assert_string_equal(c.model, "");
     assert_string_equal(c.backend, "auto");
     assert_string_equal(c.isa, "auto");
-    assert_int_equal(c.weights, CONF_WEIGHTS_MAP);
+    assert_int_equal(c.weights, CONF_WEIGHTS_AUTO);
     assert_int_equal(c.drafts, CONF_DRAFTS_AUTO);
     assert_int_equal(c.max_batched_tokens, 2048);
     assert_int_equal(c.step_target_ms, 150);
