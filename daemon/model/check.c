@@ -18,14 +18,14 @@ static int check_memory(struct checkpoint *ck, const struct model_conf *c,
 {
     struct model_conf one = *c;
     struct kern *k = NULL;
-    int r = 0, opened = 0;
+    int r, opened = 0;
 
     one.n_threads = 1;
     if (c->backend != NULL) {
-        opened = model_open_backend(&one, NULL, &k, rep);
+        opened = model_open_backend(ck, &one, NULL, &k, rep, ret);
     }
-    r = mode_choose(ck, k, MODE_LEAST_BYTES, rep);
-    r = r < 0 ? r : plan_memory(ck, k, 0, rep, ret);
+    r = k != NULL ? 0 : mode_choose(ck, NULL, MODE_LEAST_BYTES, rep);
+    r = k != NULL || r < 0 ? r : plan_memory(ck, NULL, 0, rep, ret);
     kern_close(k);
     return r < 0 ? r : opened;
 }

@@ -42,8 +42,13 @@ const char *model_error(const struct model *m)
 
 /* ---- opening ---- */
 
-int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
-                       struct kern **ret, struct report *rep)
+static bool is_auto(const struct model_conf *c, const struct kern_ops *ops)
+{
+    return ops == NULL && strcmp(c->backend, "auto") == 0;
+}
+
+static int open_backend(const struct model_conf *c, const struct kern_ops *ops,
+                        struct kern **ret, struct report *rep)
 {
     char why[256] = "";
     struct kern_open_args a = {.n_threads = c->n_threads,
@@ -64,6 +69,52 @@ int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
                        c->isa != NULL ? c->isa : c->backend);
     } else if (r == 0 && (*ret)->note[0] != '\0') {
         report_note(rep, "%s", (*ret)->note);
+    } else if (r == 0 && why[0] != '\0' && is_auto(c, ops)) {
+        report_note(rep, "backend = auto: the CPU computes: %s", why);
+    }
+    return r;
+}
+
+/* The model does not fit the device that auto took: the CPU, and a note in
+ * place of what was tried. */
+static int open_cpu(struct checkpoint *ck, const struct model_conf *c,
+                    struct kern **k, struct report *tried,
+                    struct model_memory *mem)
+{
+    struct model_conf cpu = *c;
+    struct report rep;
+    int r;
+
+    report_init(&rep);
+    report_note(&rep, "backend = auto: the CPU computes: %s: %s", (*k)->desc,
+                tried->n_kept > 0 ? tried->kept[0].text : "no memory");
+    kern_close(*k);
+    *k = NULL;
+    report_finish(tried, NULL);
+    cpu.backend = "cpu";
+    ck->conf.weights = c->weights; /* chosen again, for the CPU */
+    r = open_backend(&cpu, NULL, k, &rep);
+    r = r < 0 ? r : mode_choose(ck, *k, MODE_LEAST_BYTES, &rep);
+    r = r < 0 ? r : plan_memory(ck, *k, 0, &rep, mem);
+    *tried = rep;
+    return r;
+}
+
+int model_open_backend(struct checkpoint *ck, const struct model_conf *c,
+                       const struct kern_ops *ops, struct kern **ret,
+                       struct report *rep, struct model_memory *mem)
+{
+    int r;
+
+    *ret = NULL;
+    r = open_backend(c, ops, ret, rep);
+    if (r < 0) {
+        return r;
+    }
+    r = mode_choose(ck, *ret, MODE_LEAST_BYTES, rep);
+    r = r < 0 ? r : plan_memory(ck, *ret, 0, rep, mem);
+    if (r == -EBADMSG && (*ret)->memory > 0 && is_auto(c, ops)) {
+        r = open_cpu(ck, c, ret, rep, mem);
     }
     return r;
 }
@@ -116,9 +167,7 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     m->s = checkpoint_shape(m->ck);
     checkpoint_info(m->ck, &m->info);
     report_init(&mine);
-    r = model_open_backend(&m->conf, ops, &m->k, &mine);
-    r = r < 0 ? r : mode_choose(m->ck, m->k, MODE_LEAST_BYTES, &mine);
-    r = r < 0 ? r : plan_memory(m->ck, m->k, 0, &mine, &m->info.memory);
+    r = model_open_backend(m->ck, &m->conf, ops, &m->k, &mine, &m->info.memory);
     report_finish(&mine, rep);
     if (r < 0) {
         return r;

@@ -101,9 +101,12 @@ struct model {
 int model_open_on(struct model **ret, const struct model_conf *c,
                   const struct kern_ops *ops, struct model_report *rep);
 /* model.c: the backend that the configuration asks for, ops where they are not
- * NULL. -ENODEV: not here, and rep says what. */
-int model_open_backend(const struct model_conf *c, const struct kern_ops *ops,
-                       struct kern **ret, struct report *rep);
+ * NULL, how weights lie there, and the plan on it; auto goes on with the CPU
+ * where CUDA is not to be had or nothing fits, with a note. -ENODEV: not here,
+ * and rep, empty before, says what; else as plan_memory, with *ret opened. */
+int model_open_backend(struct checkpoint *ck, const struct model_conf *c,
+                       const struct kern_ops *ops, struct kern **ret,
+                       struct report *rep, struct model_memory *mem);
 /* Sets err, returns r. */
 int model_fail(struct model *m, int r, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

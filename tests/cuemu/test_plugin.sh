@@ -52,6 +52,38 @@ out=$(STEPD_PLUGIN_DIR=$tmp "$probe" auto)
 [[ $out == cpu* && $out == *'cuda: '*'not installed'* ]] ||
     { echo "auto: $out"; status=1; }
 
+# The daemon: what auto says, and that it goes on; what cuda says, and does not.
+# checks STATUS BACKEND WORDS [ENV...]
+checks()
+{
+    local want=$1 backend=$2 words=$3 out got=0
+
+    shift 3
+    out=$(env "$@" "$build/daemon/stepd" --check --set "backend=$backend" \
+        --model "$top/tests/data/step-tiny" 2>&1) || got=$?
+    if [ "$got" -ne "$want" ] || [[ $out != *"$words"* ]]; then
+        echo "backend = $backend: status $got, not $want, or no \"$words\" in:"
+        echo "$out"
+        status=1
+    fi
+}
+top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
+if [ -x "$build/daemon/stepd" ]; then
+    auto='note: backend = auto: the CPU computes: cuda: '
+    checks 0 auto "$auto" STEPD_PLUGIN_DIR="$tmp"
+    checks 69 cuda 'problem: backend: cannot use cuda: ' STEPD_PLUGIN_DIR="$tmp"
+    if [ -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
+        mkdir "$tmp/one"
+        ln -s "$cuemu/plain/stepd-cuda-emulated.so" "$tmp/one/stepd-cuda.so"
+        checks 0 auto 'a start would serve' STEPD_PLUGIN_DIR="$tmp/one"
+        checks 0 auto "${auto}the emulator was told to have no device" \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=absent=1
+        checks 0 auto 'note: backend = auto: the CPU computes: cuda-emulated: ' \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=mem=1
+        checks 65 cuda 'problem: ' STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=mem=1
+    fi
+fi
+
 plugin=$build/kernels/cuda/stepd-cuda.so
 if [ -e "$plugin" ]; then
     if ldd "$plugin" | grep -E 'stdc\+\+|libgcc_s|libcuda\.'; then
