@@ -133,35 +133,38 @@ template <auto kernel, class P> static void cuemu_run(const void *p)
 }
 #define STEP_FN(kernel, P) (reinterpret_cast<const void *>(&cuemu_run<kernel, P>))
 
-/* Through double, built from bits: as the device, whatever MXCSR says of subnormals. */
-static inline double cuemu_double(unsigned b)
-{
-    int e = (int)(b >> 7 & 255u);
-    double v =
-        ldexp(e == 0 ? (double)(b & 127u) * 2 : (double)(128 + (b & 127u)), (e == 0 ? 0 : e) - 134);
-
-    return (b & 0x8000u) != 0 ? -v : v;
-}
+/* In integers: as the device, whatever MXCSR says of subnormals. A BF16 is
+ * m 2^(e - 134), with m below 128 where e is 1 alone. */
 static inline unsigned cuemu_mul(unsigned a, unsigned b)
 {
-    double v = cuemu_double(a) * cuemu_double(b), m = fabs(v);
-    int e;
+    int ea = (int)(a >> 7 & 255u), eb = (int)(b >> 7 & 255u), e, cut;
+    unsigned p = ((a & 127u) | (ea != 0 ? 128u : 0u)) * ((b & 127u) | (eb != 0 ? 128u : 0u));
+    unsigned sign = (a ^ b) & 0x8000u, m, rest, half;
 
-    if (m == 0) {
-        return (a ^ b) & 0x8000u;
+    if (p == 0) {
+        return sign;
     }
-    frexp(m, &e);
-    e = e < -125 ? -125 : e; /* grain of BF16 at this size: 2^(e - 8) */
-    m = nearbyint(ldexp(m, 8 - e));
-    e += 126;
+    cut = 24 - __builtin_clz(p); /* bits past the 8 that are kept */
+    e = (ea != 0 ? ea : 1) + (eb != 0 ? eb : 1) - 134 + cut;
+    if (e < 1) {
+        cut += 1 - e;
+        e = 1;
+    }
+    if (cut > 16) {
+        return sign; /* less than half of the least */
+    }
+    m = cut > 0 ? p >> cut : p << -cut;
+    half = cut > 0 ? 1u << (cut - 1) : 0u;
+    rest = cut > 0 ? p & (2 * half - 1) : 0u;
+    m += rest > half || (rest == half && half != 0 && (m & 1u) != 0);
     if (m == 256) {
         m = 128;
         e++;
     }
     if (e >= 255) {
-        return ((a ^ b) & 0x8000u) | 0x7f80u;
+        return sign | 0x7f80u;
     }
-    return ((a ^ b) & 0x8000u) | (m < 128 ? (unsigned)m : (unsigned)e << 7 | ((unsigned)m & 127u));
+    return sign | (m < 128 ? m : (unsigned)e << 7 | (m & 127u));
 }
 static inline unsigned mul_bf16x2(unsigned a, unsigned b)
 {

@@ -87,6 +87,9 @@ enum cuemu_op {
 struct cuemu_slot {
     uint32_t w[16];
 };
+/* Where mma's C lies in a slot: behind 4 registers of A and 2 of B. The last
+ * lane to come leaves everybody's sums there. */
+enum { CUEMU_MMA_C = 6 };
 
 int cuemu_lane(void);
 void cuemu_syncthreads(int line, const void *pc);
@@ -315,39 +318,16 @@ CUEMU_FN void ldmatrix_x4_trans(uint32_t (&r)[4], const void *row, CUEMU_LINE)
     }
 }
 
-static inline float cuemu_bf16(uint32_t w, int upper)
-{
-    uint32_t bits = upper ? w & 0xffff0000u : w << 16;
-    float f;
-
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* m16n8k16, row.col (PTX fragment tables): g = lane / 4, t = lane % 4. A
- * register r: row g + 8 (r & 1), k = 2 t + {0, 1} + 8 (r >> 1); B register r:
- * k = 2 t + {0, 1} + 8 r, n = g; C register i: row g + 8 (i >> 1), column
- * 2 t + (i & 1). */
+/* m16n8k16, row.col: sched.cc has the layout of the fragments. */
 CUEMU_FN void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                        uint32_t b1, CUEMU_LINE)
 {
-    uint32_t in[6] = {a[0], a[1], a[2], a[3], b0, b1};
-    int l = cuemu_lane(), g = l / 4, t = l % 4;
-    const cuemu_slot *s =
-        cuemu_collect(CUEMU_MMA, ~0u, in, sizeof(in), line, CUEMU_PC);
+    cuemu_slot in = {{a[0], a[1], a[2], a[3], b0, b1}};
+    const cuemu_slot *s;
 
-    for (int i = 0; i < 4; i++) {
-        int upper = i >> 1, n = 2 * t + (i & 1);
-        float sum = c[i];
-
-        for (int k = 0; k < 16; k++) {
-            uint32_t av = s[g * 4 + k % 8 / 2].w[upper + 2 * (k / 8)];
-            uint32_t bv = s[n * 4 + k % 8 / 2].w[4 + k / 8];
-
-            sum += cuemu_bf16(av, k & 1) * cuemu_bf16(bv, k & 1);
-        }
-        c[i] = sum;
-    }
+    memcpy(&in.w[CUEMU_MMA_C], c, sizeof(c));
+    s = cuemu_collect(CUEMU_MMA, ~0u, &in, sizeof(in), line, CUEMU_PC);
+    memcpy(c, &s[cuemu_lane()].w[CUEMU_MMA_C], sizeof(c));
 }
 
 /* 2^x: ex2.approx on the device (2 ulp), this here. */

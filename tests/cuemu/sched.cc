@@ -66,7 +66,7 @@ __asm__(".text\n"
         " pushq %r13\n pushq %r14\n pushq %r15\n"
         " movq %rsp,(%rdi)\n movq %rsi,%rsp\n"
         " popq %r15\n popq %r14\n popq %r13\n"
-        " popq %r12\n popq %rbx\n popq %rbp\n ret\n"
+        " popq %r12\n popq %rbx\n popq %rbp\n popq %rcx\n jmp *%rcx\n"
         ".size cuemu_switch,.-cuemu_switch\n");
 #else
 #error "cuemu_switch is written for x86-64 only"
@@ -185,6 +185,79 @@ void cuemu_syncthreads(int line, const void *pc)
     to_sched();
 }
 
+/* Two BF16 of a register, as the two floats that they are. */
+static uint64_t pair(uint32_t w)
+{
+    return (uint64_t)(w & 0xffff0000u) << 32 | (uint32_t)(w << 16);
+}
+
+/* m16n8k16, row.col (PTX fragment tables): g = lane / 4, t = lane % 4. A
+ * register r: row g + 8 (r & 1), k = 2 t + {0, 1} + 8 (r >> 1); B register r:
+ * k = 2 t + {0, 1} + 8 r, n = g; C register i: row g + 8 (i >> 1), column
+ * 2 t + (i & 1). Of the whole warp at once, a row of C in a register: lane by
+ * lane it was half of all the time. Each sum is over k in order, on top of C. */
+static inline __attribute__((always_inline)) void multiply_any(cuemu_slot *s)
+{
+    typedef float row __attribute__((vector_size(32)));
+    alignas(64) float a[16][16], b[16][8];
+    row c[16];
+
+    for (int l = 0; l < 32; l++) {
+        const uint32_t *w = s[l].w;
+        int g = l / 4, t = l % 4 * 2;
+
+        for (int r = 0; r < 4; r++) {
+            uint64_t x = pair(w[r]);
+
+            memcpy(&a[g + 8 * (r & 1)][t + 8 * (r >> 1)], &x, 8);
+        }
+        for (int r = 0; r < 2; r++) {
+            uint64_t x = pair(w[4 + r]);
+
+            memcpy(&b[t + 8 * r][g], &x, 4);
+            memcpy(&b[t + 8 * r + 1][g], (char *)&x + 4, 4);
+        }
+        memcpy((float *)&c[g] + t, &w[CUEMU_MMA_C], 8);
+        memcpy((float *)&c[g + 8] + t, &w[CUEMU_MMA_C + 2], 8);
+    }
+    for (int i = 0; i < 16; i++) {
+        row sum = c[i];
+
+        for (int k = 0; k < 16; k++) {
+            sum += a[i][k] * *(const row *)b[k];
+        }
+        c[i] = sum;
+    }
+    for (int l = 0; l < 32; l++) {
+        int g = l / 4, t = l % 4 * 2;
+
+        memcpy(&s[l].w[CUEMU_MMA_C], (float *)&c[g] + t, 8);
+        memcpy(&s[l].w[CUEMU_MMA_C + 2], (float *)&c[g + 8] + t, 8);
+    }
+}
+
+__attribute__((target("avx2"))) static void multiply_avx2(cuemu_slot *s)
+{
+    multiply_any(s);
+}
+
+static void multiply(cuemu_slot *s)
+{
+    static const bool avx2 = __builtin_cpu_supports("avx2");
+
+    avx2 ? multiply_avx2(s) : multiply_any(s);
+}
+
+/* Mostly 4 bytes, of which memcpy makes a call. */
+static inline void put(cuemu_slot &s, const void *in, size_t n)
+{
+    if (n == 4) {
+        memcpy(s.w, in, 4);
+    } else {
+        memcpy(s.w, in, n);
+    }
+}
+
 const cuemu_slot *cuemu_collect(cuemu_op op, uint32_t mask, const void *in,
                                 size_t n, int line, const void *pc)
 {
@@ -206,6 +279,7 @@ const cuemu_slot *cuemu_collect(cuemu_op op, uint32_t mask, const void *in,
     for (auto &x : w.meet) {
         if (x->mask == mask) {
             c = x.get();
+            break;
         }
     }
     if (c == nullptr) {
@@ -223,10 +297,13 @@ const cuemu_slot *cuemu_collect(cuemu_op op, uint32_t mask, const void *in,
                              check_where(c->pc));
     }
     parity = c->parity;
-    memcpy(c->buf[parity][self->lane].w, in, n);
+    put(c->buf[parity][self->lane], in, n);
     c->arrived |= 1u << self->lane;
     self->pc = pc;
     if (c->arrived == mask) {
+        if (op == CUEMU_MMA) {
+            multiply(c->buf[parity]);
+        }
         c->arrived = 0;
         c->parity ^= 1;
         w.epoch += op == CUEMU_SYNCWARP;
@@ -334,7 +411,8 @@ static void block_begin(size_t smem)
     for (int i = 0; i < m.n_threads; i++) {
         thr &t = m.thread[(size_t)i];
         unsigned u = (unsigned)i;
-        void **sp = (void **)(t.stack + THR_STACK - 64);
+        /* Tops a stack apart would all fall into the same sets of a cache. */
+        void **sp = (void **)(t.stack + THR_STACK - 64 - i * 448 % (24 << 10));
 
         t.id = i;
         t.warp = i / 32;
