@@ -130,7 +130,8 @@ include tests/lint/local.mk
 include tests/bench/local.mk
 include tests/systemd/local.mk
 
-TESTS += $(check_PROGRAMS) $(dist_check_SCRIPTS)
+# The longest are scripts: first, so that none of them is left alone at the end.
+TESTS += $(dist_check_SCRIPTS) $(check_PROGRAMS)
 
 check-threads: all $(check_DATA) $(TEST_THREADS)
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS \

@@ -22,18 +22,29 @@ if [ -z "$tool" ]; then
     exit 77
 fi
 
+files()
+{
+    find client daemon kernels tests -type f \
+        \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z
+}
+
 # format_diff ROOT: prints what clang-format would change, fails where it would.
+# One process looks at all files; one a file only to show what is wrong.
 format_diff()
 {
-    local file bad=0
+    local file
 
-    while IFS= read -r file; do
-        (cd "$1" && "$tool" --style=file "$file") |
-            diff -u --label "$file" --label "$file, formatted" \
-                "$1/$file" - || bad=1
-    done < <(cd "$1" && find client daemon kernels tests -type f \
-        \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort)
-    return "$bad"
+    (
+        cd "$1"
+        if ! files | xargs -0 "$tool" --style=file --dry-run -Werror 2>/dev/null
+        then
+            while IFS= read -r -d '' file; do
+                "$tool" --style=file "$file" | diff -u --label "$file" \
+                    --label "$file, formatted" "$file" - || :
+            done < <(files)
+            exit 1
+        fi
+    )
 }
 
 status=0

@@ -45,56 +45,59 @@ END
 # Everything else in <> is the C library or a compiler's header.
 outside='<(ev|ini|xxhash|jansson|pcre2|histedit|msgpack|nccl|mma)[a-z_]*\.h>|<(systemd|editline|msgpack|cooperative_groups)/|<(cuda|cublas)'
 
-# Headers directly in kernels/ are shared by the backends (quant.h, ...).
-is_kernels_header()
-{
-    [[ $1 == kernels/*.h && $1 != kernels/*/* ]]
-}
-
-# may_include FILE WHAT: WHAT is a path or <path>.
-# shellcheck disable=SC2053 # patterns, on purpose
-may_include()
-{
-    local file=$1 what=$2 pattern allowed item
-
-    if [ "$what" = config.h ]; then
-        return 0
-    fi
-    while read -r pattern allowed; do
-        if [[ $file == $pattern ]]; then
-            set -f
-            for item in $allowed; do
-                if [ "$item" = KERNELS ]; then
-                    is_kernels_header "$what" && return 0
-                elif [[ $what == $item ]]; then
-                    return 0
-                fi
-            done
-            return 1
-        fi
-    done < <(rules)
-    return 1
-}
-
-# check_tree ROOT: prints each violation, fails where there is one.
+# check_tree ROOT: prints each violation, fails where there is one. A pattern
+# is a shell's, * and [..] alone. Headers directly in kernels/ are shared by
+# the backends (quant.h, ...): KERNELS.
 check_tree()
 {
-    local file line what bad=0
+    local found
 
-    while IFS=: read -r file line what; do
-        what=$(sed -E 's/^ *# *include *//; s/^"([^"]*)".*/\1/; s/^(<[^>]*>).*/\1/' \
-            <<<"$what")
-        if [[ $what == \<* ]] && ! grep -Eq "$outside" <<<"$what"; then
-            continue
-        fi
-        if ! may_include "$file" "$what"; then
-            echo "$file:$line: must not include $what"
-            bad=1
-        fi
-    done < <(cd "$1" && find client daemon kernels -type f \
+    # shellcheck disable=SC2016 # awk's
+    found=$(cd "$1" && find client daemon kernels -type f \
         \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) \
-        -exec grep -EHn '^ *# *include' {} + | sort)
-    return "$bad"
+        -exec grep -EHn '^ *# *include' {} + | sort -t: -k1,1 -k2,2n |
+        awk -F: -v outside="$outside" '
+            function expression(pattern) {
+                gsub(/[.+]/, "[&]", pattern)
+                gsub(/[*]/, ".*", pattern)
+                return "^" pattern "$"
+            }
+            function may_include(file, what,    i, j, n, item) {
+                if (what == "config.h")
+                    return 1
+                for (i = 1; i <= n_rules; i++) {
+                    if (file !~ rule[i])
+                        continue
+                    n = split(allowed[i], item, " ")
+                    for (j = 1; j <= n; j++) {
+                        if (item[j] == "KERNELS") {
+                            if (what ~ /^kernels\/[^\/]*[.]h$/)
+                                return 1
+                        } else if (what ~ expression(item[j])) {
+                            return 1
+                        }
+                    }
+                    return 0
+                }
+                return 0
+            }
+            FNR == NR {
+                n = index($0 " ", " ")
+                rule[++n_rules] = expression(substr($0, 1, n - 1))
+                allowed[n_rules] = substr($0, n)
+                next
+            }
+            {
+                what = $0
+                sub(/^[^:]*:[^:]*: *# *include */, "", what)
+                if (!sub(/^"/, "", what))
+                    sub(/>.*/, ">", what)
+                else
+                    sub(/".*/, "", what)
+                if ((what !~ /^</ || what ~ outside) && !may_include($1, what))
+                    print $1 ":" $2 ": must not include " what
+            }' <(rules) -)
+    [ -z "$found" ] || { echo "$found"; return 1; }
 }
 
 # planted FILE INCLUDE: 0 where the planted line is reported.
