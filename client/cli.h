@@ -200,7 +200,8 @@ struct cli_generate {
     bool show_reasoning, stats, no_stream, ids;
     const char *schema; /* --json-schema FILE */
     struct cli_list files, choices, biases;
-    bool newline; /* the text ends with one, in a pipe too */
+    struct cli_text tools; /* --tools FILE: what it holds */
+    bool newline;          /* the text ends with one, in a pipe too */
     struct cli_text *answer, *reasoning; /* NULL, or where to keep the text */
     bool ended;            /* the last event of the last run has come */
     struct json_t **calls; /* NULL, or where to keep the answer's tool calls */

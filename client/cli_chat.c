@@ -30,15 +30,13 @@ static void set_tool_choice(struct step_request *r, const char *choice)
     free(json.p);
 }
 
-static int set_tools(struct step_request *r, const char *path)
+static int set_tools(struct cli_generate *g, const char *path)
 {
-    struct cli_text t = {0};
-    int code = cli_read_json(&t, path);
+    int code = cli_read_json(&g->tools, path);
 
     if (code == 0) {
-        step_request_set_json(r, "tools", t.p, t.n);
+        step_request_set_json(g->r, "tools", g->tools.p, g->tools.n);
     }
-    free(t.p);
     return code;
 }
 
@@ -129,7 +127,7 @@ static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
     if (n > 1) {
         return cli_usage(cli, "the prompt must be one argument: quote it");
     }
-    code = tools != NULL ? set_tools(g->r, tools) : 0;
+    code = tools != NULL ? set_tools(g, tools) : 0;
     if (code == 0 && tool_choice != NULL) {
         set_tool_choice(g->r, tool_choice);
     }
@@ -160,5 +158,6 @@ int cli_chat(struct cli *cli, int argc, char **argv)
     free(g.files.item);
     free(g.choices.item);
     free(g.biases.item);
+    free(g.tools.p);
     return code;
 }

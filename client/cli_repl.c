@@ -333,13 +333,9 @@ static void do_session(struct repl *q, const char *arg)
     }
 }
 
-/* As `stepctl render` reads it. */
-static void do_save(struct repl *q, const char *arg)
+/* All that the daemon renders: the tools too. */
+static json_t *conversation(const struct repl *q)
 {
-    if (arg[0] == '\0') {
-        note("/save", "into which file?");
-        return;
-    }
     json_t *all = json_array();
     if (q->system != NULL) {
         json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system",
@@ -347,6 +343,21 @@ static void do_save(struct repl *q, const char *arg)
     }
     json_array_extend(all, q->messages);
     json_t *o = json_pack("{s:o}", "messages", all);
+    if (o != NULL && q->g->tools.n > 0) {
+        json_object_set_new(o, "tools",
+                            json_loadb(q->g->tools.p, q->g->tools.n, 0, NULL));
+    }
+    return o;
+}
+
+/* As `stepctl render` reads it. */
+static void do_save(struct repl *q, const char *arg)
+{
+    if (arg[0] == '\0') {
+        note("/save", "into which file?");
+        return;
+    }
+    json_t *o = conversation(q);
     char *text = o != NULL ? json_dumps(o, JSON_INDENT(1)) : NULL;
     int fd = open(arg, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
@@ -355,7 +366,8 @@ static void do_save(struct repl *q, const char *arg)
         ok = false;
     }
     if (ok) {
-        fprintf(stderr, "%zu messages in %s\n", json_array_size(all), arg);
+        fprintf(stderr, "%zu messages in %s\n",
+                json_array_size(json_object_get(o, "messages")), arg);
     } else {
         note(arg, strerror(errno));
     }

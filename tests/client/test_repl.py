@@ -283,6 +283,25 @@ def test_commands(fake, folder):
     assert len(fake.requests()) == n
 
 
+def test_save_holds_what_was_sent(fake, folder):
+    """The tools too, which the prompt begins with: render shows the same."""
+    tools = [{"type": "function", "function": {
+        "name": "weather", "parameters": {"type": "object"}}}]
+    file = os.path.join(folder, "tools.json")
+    with open(file, "w", encoding="utf-8") as f:
+        json.dump(tools, f)
+    saved = os.path.join(folder, "with tools.json")
+    t = repl(fake, "--tools", file)
+    t.say("sunny", "sunny\r\n")
+    t.say(f"/save {saved}", "2 messages in ")
+    t.quit()
+    assert fake.requests()[-1]["tools"] == tools
+    with open(saved, encoding="utf-8") as f:
+        assert json.load(f) == {"messages": [
+            {"role": "user", "content": "sunny"},
+            {"role": "assistant", "content": "sunny"}], "tools": tools}
+
+
 def test_sessions_send_what_is_new(_, folder):
     fake = Fake(folder, "sessions", "sessions=old",
                 "have=key.session,key.append,op.session_list")
