@@ -333,8 +333,9 @@ void engine_drop_jobs(struct engine *e)
 }
 
 /* False: the shards were changed under us, and everything has been ended. An
- * fstat a shard, so it is done after every step, for what was computed, and
- * after every sleep, before mapped pages that may be gone are touched. */
+ * fstat a shard, so it is done once a turn: behind the step before, for what
+ * that computed, and behind the hearing of requests, so that none of them makes
+ * a step touch pages that were gone when it came. */
 static bool shards_same(struct engine *e)
 {
     char why[256] = "";
@@ -395,6 +396,9 @@ static void serve(struct engine *e)
         int r;
 
         engine_hear(e);
+        if (!atomic_load(&e->stop) && !shards_same(e)) {
+            return;
+        }
         e->step_released = false;
         moved = core_tend(e->core);
         r = step(e);
@@ -412,9 +416,6 @@ static void serve(struct engine *e)
             atomic_store(&e->idle, true);
             engine_doze(e);
             atomic_store(&e->idle, false);
-        }
-        if (!atomic_load(&e->stop) && !shards_same(e)) {
-            return;
         }
     }
     core_end_all(e->core, false, "draining", "the daemon stops");
