@@ -35,6 +35,7 @@ struct task {
     bool ended; /* its final event is out; freed when no step holds it */
     bool in_step;
     uint64_t last_step;
+    uint64_t left; /* the call of core_step that pre-empted it; 0 none */
     uint64_t salt; /* its cache domain */
     int n_prompt;
     int most;     /* tokens that it can come to have, answer included */

@@ -616,6 +616,10 @@ static void prefill_pass(struct batch_work *w, struct batch_plan *p, int soft)
             continue;
         }
         n = piece(w, i, end - w->rows);
+        if (w->st[i].rows > 0 && !fits(w, i, at + n)) {
+            w->st[i].blocked = true; /* nobody is evicted for a longer chunk */
+            continue;
+        }
         if (!take(w, p, i, at + n)) {
             while (n > 0 && !fits(w, i, at + n)) {
                 n--;

@@ -41,6 +41,7 @@ struct core {
     struct task **task; /* [max_live] in order of arrival */
     int n_tasks;
     uint64_t arrivals;
+    uint64_t calls; /* of core_step */
     struct shares *shares;
 
     /* One step's arrays, [max_live]. */

@@ -105,7 +105,9 @@ static void describe(struct core *c, struct task *t, struct batch_req *q)
         .priority = t->job->priority,
         .arrival = t->arrival,
         .running = t->seq >= 0,
-        .paused = t->paused,
+        /* Who had to leave in this step does not come back in it: what two
+         * take up in turn would be no end. */
+        .paused = t->paused || t->left == c->calls,
         .n_tokens = s->n_ids,
         .committed = s->committed,
         .n_draft = t->n_draft,
@@ -538,6 +540,7 @@ static void evict_tasks(struct core *c)
         core_say(c, 7, "job %llu: pre-empted at %d tokens",
                  (unsigned long long)t->job->id, t->session->committed);
         core_unseat(c, t);
+        t->left = c->calls;
         c->counts.preempted++;
     }
 }
@@ -551,6 +554,7 @@ int core_step(struct core *c)
         return 0;
     }
     t0 = core_now_us(c);
+    c->calls++;
     do {
         make_plan(c);
         evict_tasks(c);
