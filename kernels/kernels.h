@@ -512,9 +512,11 @@ struct kern_ops {
 struct kern {
     const struct kern_ops *ops;
     struct kern_stats stats;
-    char err[256];   /* text of the last failure, "" when none */
-    char desc[64];   /* by open: "cpu avx512bf16, 2 threads" */
-    char note[256];  /* by open: what was asked for and is not to be had */
+    char err[256];     /* text of the last failure, "" when none */
+    char desc[64];     /* by open: "cpu avx512bf16, 2 threads" */
+    char note[256];    /* by open: what was asked for and is not to be had */
+    bool compact_pays; /* by open: KERN_COMPACT is decoded faster than memory
+                        * gives the BF16 that it stands for */
     uint64_t memory; /* by open: device bytes that weights, buffers and scratch
                       * may take together; 0: memory is the host's */
 };

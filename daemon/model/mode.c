@@ -74,7 +74,10 @@ int mode_choose(struct checkpoint *ck, struct kern *k, uint64_t least,
         return r == -ENOTSUP ? 0 : r; /* nothing to choose from */
     }
     count(ck, &bf16, &packed);
-    why = bf16 < least ? "too few to matter" : obstacle(ck, packed);
+    why = bf16 < least ? "too few to matter"
+          : k != NULL && !k->compact_pays
+              ? "on this instruction set it would not be faster"
+              : obstacle(ck, packed);
     if (why != NULL) {
         report_note(rep,
                     "weights = auto: map: %.0f MiB of BF16 matrices are not "

@@ -13,7 +13,7 @@
 
 /* Where ck's configuration says auto, it says compact or map afterwards, with a
  * note of the reason: compact where the backend computes in the host's memory
- * and with packed weights, there are `least` bytes to pack, and a state
+ * and gains by packed weights, there are `least` bytes to pack, and a state
  * directory that holds the file or has room for twice its bytes. Before the
  * memory plan. k NULL: one that computes in the host's memory. -ENOMEM. */
 int mode_choose(struct checkpoint *ck, struct kern *k, uint64_t least,

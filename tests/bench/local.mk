@@ -62,14 +62,22 @@ tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
 	tests/bench/bench_attn$(EXEEXT)
 
+# How soon sleeping threads are at work again, and what they use until then.
+EXTRA_PROGRAMS += tests/bench/bench_pool
+BENCH += tests/bench/bench_pool
+tests_bench_bench_pool_SOURCES = tests/bench/bench_pool.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_pool_LDADD = $(BASE_LIBS) $(KERNELS_LIBS)
+CLEANFILES += tests/bench/bench_pool$(EXEEXT)
+
 # `make check` links them all, so that none is found broken when it is wanted.
 check-local: tests/bench/bench_attn$(EXEEXT) tests/bench/bench_core$(EXEEXT) \
 	tests/bench/bench_daemon$(EXEEXT) tests/bench/bench_drafts$(EXEEXT) \
 	tests/bench/bench_expert$(EXEEXT) tests/bench/bench_gpu$(EXEEXT) \
 	tests/bench/bench_linear$(EXEEXT) tests/bench/bench_load$(EXEEXT) \
 	tests/bench/bench_mask$(EXEEXT) tests/bench/bench_model$(EXEEXT) \
-	tests/bench/bench_sample$(EXEEXT) tests/bench/bench_session$(EXEEXT) \
-	tests/bench/bench_tokenizer$(EXEEXT)
+	tests/bench/bench_pool$(EXEEXT) tests/bench/bench_sample$(EXEEXT) \
+	tests/bench/bench_session$(EXEEXT) tests/bench/bench_tokenizer$(EXEEXT)
 
 # The kernels of a device against kernels/cuda/ROOFLINE.md; skips without one.
 EXTRA_PROGRAMS += tests/bench/bench_gpu

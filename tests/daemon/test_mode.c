@@ -29,6 +29,7 @@ static struct kern *open_kern(void)
     struct kern *k;
 
     assert_int_equal(kern_open(&kern_ref_ops, &args, &k), 0);
+    k->compact_pays = true;
     return k;
 }
 
@@ -125,6 +126,10 @@ static void test_auto_says_what_it_means_and_why(void **state)
     end(&o);
     begin(&o, dir, folder, MODEL_AUTO);
     choose(&o, MODE_LEAST_BYTES, MODEL_MAP, "too few to matter");
+    end(&o);
+    begin(&o, dir, folder, MODEL_AUTO);
+    o.kern->compact_pays = false;
+    choose(&o, 1, MODEL_MAP, "on this instruction set it would not be faster");
     end(&o);
     begin(&o, dir, folder, MODEL_AUTO);
     choose(&o, 1, MODEL_COMPACT, "weights = auto: compact: ");
