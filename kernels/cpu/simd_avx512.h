@@ -377,13 +377,16 @@ INLINE __m512i mx_codes_(const uint8_t *q)
 
 /* One block of 32 packed weights, times its scale, as BF16: the low nibble of
  * a byte is the even element. vpermw looks all of them up at once by the low
- * five bits of each word, of which the table ignores the fifth: b * 4097 is
- * b | b << 12. */
+ * five bits of each word, of which the table ignores the fifth. (A
+ * multiplication by 4097 gives the same in one instruction less, but takes the
+ * dot product's units: 0.54 for 0.57 of the peak with ten rows an expert.) */
 INLINE __m512i mx_bf16_(const uint8_t *q, const struct mx_table *t,
                         uint8_t scale)
 {
+    __m512i b = mx_codes_(q);
+
     return _mm512_permutexvar_epi16(
-        _mm512_madd_epi16(mx_codes_(q), _mm512_set1_epi32(4097)),
+        _mm512_or_si512(b, _mm512_slli_epi32(b, 12)),
         _mm512_load_si512(t->bf16[scale]));
 }
 

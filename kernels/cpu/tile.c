@@ -8,11 +8,12 @@
  *
  * Few rows (decode, drafts): the weights stream from memory through registers,
  * packed ones decoded there. Some rows (eight streams, an expert's share of a
- * prefill): k is cut so that all of x for a cut stays in L1 while the weight
- * rows pass, each tile of them decoded once. Many rows (prefill): a panel of
- * weight rows stays in L2 (packed ones decoded into it once), and for each tile
- * of activation rows k is cut so that the tile stays in L1. Accumulators wait
- * in memory between cuts, whole, so that a cut changes no sum.
+ * prefill): k is cut so that all of x for a cut, packed in the order in which
+ * it is read, stays in L1 while the weight rows pass. Many rows (prefill): a
+ * panel of weight rows stays in L2 (packed ones decoded into it once), and for
+ * each tile of activation rows k is cut so that the tile stays in L1.
+ * Accumulators wait in memory between cuts, whole, so that a cut changes no
+ * sum.
  *
  * Runs on the pool's threads, each with its own job and scratch.
  *
@@ -33,17 +34,22 @@
  *   8 neighbouring rows                                   0.75  spills
  *   expert_up, two threads: 12 KiB ahead, a line a row    0.70
  *   whole tiles ahead, their lines in ascending order     0.90  kept
- *   expert_down: a tile's pointers made anew, folds by row 0.71
- *   both by increments, a row of x at a time              0.82  kept
+ *   expert_down: each row of a tile looked up, folded alone 0.71
+ *   rows from one base, folded for a row of x at a time   0.82  kept
  *   4 rows: k cut; whole rows, x all in L1            0.74, 0.80  kept: whole
  *   8 rows: whole rows, tiles of 2, of 3              0.41, 0.49  x from L2
  *   8 rows: k cut at 512, 1024, 2048            0.49, 0.63, 0.65
- *   x packed, k cut at 512, 1024, 2048          0.65, 0.72, 0.54  kept: 1024
- *   the same without a cut, x from L2                     0.63
+ *   x packed, k cut at 512, 1024, 2048          0.50, 0.72, 0.52  kept: 1024
+ *   the same without a cut, x from L2                     0.61
  *   the same, next tile prefetched to L2                    0.65  no matter
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
  *   a line with each step of the tile before                      0.46  kept
- *   the same for MXFP4; for 16 rows of compact  0.22, 0.22 where 0.22, 0.25
+ *   the same for 16 rows of compact                  0.22 where 0.25
+ *   MXFP4, share of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46,
+ *                                                    0.50
+ *   decoded to L1 beside the tile before             0.46, 0.49  (10, 14)
+ *   decoded in registers for each 8 rows       0.50, 0.57, 0.56  kept
+ *   the same for 17 to 32 rows      0.55, 0.59 where 0.57, 0.61  no
  * (Zen 3, avx2, one thread; share of the FMA peak, 102 GFLOP/s)
  *   512 rows: x outside, weights inside a tile       0.58  spills
  *   512 rows: weights outside, x inside              0.64  kept
@@ -91,9 +97,9 @@
 #define TILE_ACC 24 /* most accumulators of a tile */
 #define PANEL_W 32  /* weight rows of a panel of the blocked form */
 #define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
-/* Columns of a cut of the form between: whole compact blocks; with CUT_N rows
- * of x it leaves L1 some room. */
-#define CUT_K (ISA_LEVEL == 3 ? 1024 : 512)
+/* Most columns of a cut of the form between, whole compact blocks: with two
+ * shares of x it leaves L1 some room. */
+#define CUT_K (ISA_LEVEL == 3 ? 1280 : 512)
 #define CUT_ACC_BYTES                                        \
     (sizeof(float) * VF_N * TILE_ACC * ((PANEL_W + 1) / 2) * \
      ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
@@ -181,7 +187,7 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
 #endif
 }
 
-/* What a tile prefetches: nothing, its own rows further on, other ones. */
+/* What a tile prefetches: nothing, its own rows further on, the next tile's. */
 enum fetch { FETCH_NONE, FETCH_AHEAD, FETCH_NEXT };
 
 INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
@@ -214,50 +220,62 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
 
 #define MX_CHUNKS (32 / DOT_K)
 
-INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b)
+/* Block b of each row, decoded, against every activation row. */
+INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
+                     bool packed)
 {
+    wv w[TILE_M_MAX][MX_CHUNKS];
+
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++) {
-        wv w[MX_CHUNKS];
-
-        wv_mx(w, t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+        wv_mx(w[m], t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+    }
 #pragma GCC unroll 4
-        for (int c = 0; c < MX_CHUNKS; c++) {
+    for (int c = 0; c < MX_CHUNKS; c++) {
 #pragma GCC unroll 8
-            for (int n = 0; n < N; n++) {
+        for (int n = 0; n < N; n++) {
+#pragma GCC unroll 4
+            for (int m = 0; m < M; m++) {
                 acc[n * M + m] =
-                    dot(acc[n * M + m], w[c], t->x[n] + b * 32 + c * DOT_K);
+                    dot(acc[n * M + m], w[m][c],
+                        tile_x(t, N, n, b * 32 + c * DOT_K, packed));
             }
         }
     }
 }
 
-INLINE void tile_mx(const struct tile *t, int M, int N)
+/* Neighbouring rows prefetch as one stream, a part of them each its own. */
+INLINE void tile_mx(const struct tile *t, int M, int N, enum fetch fetch,
+                    bool packed)
 {
     struct tile l = *t;
     vf acc[TILE_ACC];
     int b = 0, blocks = l.k / 32;
 
     acc_in(acc, &l, M * N);
-    for (int i = 0; i < blocks; i += 64) { /* scales: a line a row */
+    for (int i = 0; i < blocks && fetch != FETCH_NONE; i += 64) {
 #pragma GCC unroll 4
-        for (int m = 0; m < M; m++) {
+        for (int m = 0; m < M; m++) { /* scales: a line a row */
             __builtin_prefetch(l.s[m] + i + l.ahead_s, 0, 3);
         }
     }
     for (; b + 4 <= blocks; b += 4) { /* codes: the same */
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            __builtin_prefetch(
-                l.w[0] + (ptrdiff_t)(b * M * 16 + m * 64) + l.ahead, 0, 3);
+            if (fetch == FETCH_AHEAD) {
+                __builtin_prefetch(
+                    l.w[0] + (ptrdiff_t)(b * M * 16 + m * 64) + l.ahead, 0, 3);
+            } else if (fetch == FETCH_NEXT) {
+                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 3);
+            }
         }
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            mx_block(acc, &l, M, N, b + i);
+            mx_block(acc, &l, M, N, b + i, packed);
         }
     }
     for (; b < blocks; b++) {
-        mx_block(acc, &l, M, N, b);
+        mx_block(acc, &l, M, N, b, packed);
     }
     acc_out(acc, &l, M * N);
 }
@@ -367,29 +385,37 @@ typedef void tile_fn(const struct tile *t);
     }                                                 \
     static void few_mx_##n(const struct tile *t)      \
     {                                                 \
-        tile_mx(t, MX_M, n);                          \
+        tile_mx(t, MX_M, n, FETCH_AHEAD, false);      \
     }
 FEW(1)
 FEW(2)
 FEW(3)
 FEW(4)
 
-#define TILE(n)                                        \
-    static void tile_ahead_##n(const struct tile *t)   \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true); \
-    }                                                  \
-    static void tile_next_##n(const struct tile *t)    \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);  \
-    }                                                  \
-    static void tile_plain_##n(const struct tile *t)   \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);  \
-    }                                                  \
-    static void tile_gemm_##n(const struct tile *t)    \
-    {                                                  \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false); \
+#define TILE(n)                                         \
+    static void tile_mx_##n(const struct tile *t)       \
+    {                                                   \
+        tile_mx(t, TILE_M(n), n, FETCH_NEXT, true);     \
+    }                                                   \
+    static void tile_mx_plain_##n(const struct tile *t) \
+    {                                                   \
+        tile_mx(t, TILE_M(n), n, FETCH_NONE, true);     \
+    }                                                   \
+    static void tile_ahead_##n(const struct tile *t)    \
+    {                                                   \
+        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true);  \
+    }                                                   \
+    static void tile_next_##n(const struct tile *t)     \
+    {                                                   \
+        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);   \
+    }                                                   \
+    static void tile_plain_##n(const struct tile *t)    \
+    {                                                   \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);   \
+    }                                                   \
+    static void tile_gemm_##n(const struct tile *t)     \
+    {                                                   \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false);  \
     }
 TILE(1)
 TILE(2)
@@ -417,6 +443,8 @@ static tile_fn *const few_mx[] = FEWS(mx);
 static tile_fn *const tiles_ahead[TILE_X + 1] = TILES(ahead);
 static tile_fn *const tiles_next[TILE_X + 1] = TILES(next);
 static tile_fn *const tiles_plain[TILE_X + 1] = TILES(plain);
+static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
+static tile_fn *const tiles_mx_plain[TILE_X + 1] = TILES(mx_plain);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
 
 /* ---- rows of packed weights that BF16 cannot hold exactly ---- */
@@ -594,9 +622,17 @@ static bool tile_fetches(const struct tile_job *j)
     return j->w->desc.dtype == KERN_COMPACT && j->n_x <= CUT_N;
 }
 
-/* M rows of a job's weights, from row n on, columns k .. k + n_k - 1, as BF16
- * rows of a tile: in place, or decoded to memory. next: the row of the job, and
- * the column, that comes after them, for prefetching. */
+/* Whether the tiles decode MXFP4 themselves, in registers, for each share of
+ * the activation rows again; there must be room for it beside the accumulators.
+ */
+static bool tile_decodes(const struct tile_job *j)
+{
+    return ISA_LEVEL == 3 && j->w->desc.dtype == KERN_MXFP4;
+}
+
+/* M rows of a job's weights, from row n on, columns k .. k + n_k - 1, as rows
+ * of a tile: in place, or decoded to memory. next: the row of the job, and the
+ * column, that comes after them, for prefetching. */
 static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
                      int M, int n, int k, int n_k, int next, int next_k)
 {
@@ -622,6 +658,12 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
 
         t->w[m] = at;
         if (d->dtype == KERN_BF16) {
+            continue;
+        }
+        if (tile_decodes(j)) {
+            t->s[m] = cpu_plane(j->w, j->expert, 1) +
+                      (size_t)row * (size_t)(d->cols / 32) + k / 32;
+            t->ahead_s = (next - n) * (d->cols / 32) + (next_k - k) / 32;
             continue;
         }
         for (size_t i = 0; i < (size_t)n_k / 32 * per_32 && !tile_fetches(j);
@@ -657,24 +699,28 @@ static void pack_x(xt *to, const struct tile_job *j, int nr, int k, int n_k)
 }
 
 /* Some tens of multiplications a weight: k is cut so that x stays in L1 while
- * the job's weight rows pass, and each tile of weights is decoded once for all
- * activation rows. Whole accumulators wait in memory between the cuts. */
+ * the job's weight rows pass, each tile of them against all activation rows.
+ * Whole accumulators wait in memory between the cuts. */
 static void run_cuts(const struct tile_job *j)
 {
     int cols = j->w->desc.cols, nr = tile_rows(j->n_x, CUT_N), M = TILE_M(nr);
+    int even = ceil_div(cols, ceil_div(cols, CUT_K));
+    int cut = ceil_div(even, COMPACT_COLS) * COMPACT_COLS;
     float *acc = (float *)j->scratch;
     uint16_t *decoded = (uint16_t *)(j->scratch + CUT_ACC_BYTES);
     tile_fn *const *first = j->w->desc.dtype == KERN_BF16 ? tiles_ahead
+                            : tile_decodes(j)             ? tiles_mx
                             : tile_fetches(j)             ? tiles_next
                                                           : tiles_plain;
+    tile_fn *const *other = tile_decodes(j) ? tiles_mx_plain : tiles_plain;
     xt *x = (xt *)(j->scratch + CUT_ACC_BYTES + CUT_DECODED);
-    struct tile t = {0};
+    struct tile t = {.mx = &j->cpu->mx};
 
-    for (int k = 0; k < cols; k += CUT_K) {
-        int k_pad;
+    for (int k = 0; k < cols; k += cut) {
+        int n_k = imin(cut, cols - k);
+        int k_pad = (n_k + DOT_K - 1) / DOT_K * DOT_K;
 
-        t.k = imin(CUT_K, cols - k);
-        k_pad = (t.k + DOT_K - 1) / DOT_K * DOT_K;
+        t.k = n_k;
         t.first = k == 0;
         t.acc = acc;
         pack_x(x, j, nr, k, k_pad);
@@ -682,16 +728,17 @@ static void run_cuts(const struct tile_job *j)
             bool last = n + M >= j->n_w;
 
             cut_rows(j, &t, decoded, M, n, k, t.k, last ? 0 : n + M,
-                     last ? k + CUT_K : k);
+                     last ? k + cut : k);
             for (int m = M; m < TILE_M_MAX; m++) {
                 t.w[m] = t.w[M - 1]; /* a last share's tile may be taller */
+                t.s[m] = t.s[M - 1];
             }
             for (int r = 0; r < j->n_x; r += nr) {
                 int rows = imin(nr, j->n_x - r);
 
                 t.x[0] = x + (size_t)r * (size_t)k_pad;
-                (r > 0 ? tiles_plain : first)[rows](&t);
-                if (k + CUT_K >= cols) {
+                (r > 0 ? other : first)[rows](&t);
+                if (k + cut >= cols) {
                     struct place at = {n, 1, imin(M, j->n_w - n), r};
 
                     tile_fold(j, t.acc, TILE_M(rows), rows, at);
