@@ -414,28 +414,6 @@ static void test_nobody_is_evicted_in_vain(void **state)
     batch_plan_destroy(s.plan);
 }
 
-/* The oldest gets its next page, and nobody is thrown out so that its chunk may
- * be longer: he would be let in again at once, and so on without end. */
-static void test_nobody_is_evicted_for_a_longer_chunk(void **state)
-{
-    struct scene s;
-
-    (void)state;
-    scene_init(&s);
-    s.a.free_pages[MODEL_SLIDING] = 1;
-    add_running(&s, 400, 128);
-    add_running(&s, 500, 128);
-    batch_plan(&s.a, s.plan);
-    assert_int_equal(rows_of(&s, 0), 64);
-    assert_int_equal(s.plan->n_evicts, 0);
-    /* For its first page it is. */
-    s.a.free_pages[MODEL_SLIDING] = 0;
-    batch_plan(&s.a, s.plan);
-    assert_int_equal(rows_of(&s, 0) > 0, 1);
-    assert_true(evicted(&s, 1));
-    batch_plan_destroy(s.plan);
-}
-
 static void test_paused_request_pins_no_pages(void **state)
 {
     struct scene s;
@@ -1002,7 +980,6 @@ int main(void)
         cmocka_unit_test(test_oldest_running_is_never_evicted),
         cmocka_unit_test(test_who_lacks_pages_keeps_what_he_has),
         cmocka_unit_test(test_nobody_is_evicted_in_vain),
-        cmocka_unit_test(test_nobody_is_evicted_for_a_longer_chunk),
         cmocka_unit_test(test_paused_request_pins_no_pages),
         cmocka_unit_test(test_newcomers_leave_what_is_promised),
         cmocka_unit_test(test_one_who_was_picked_can_still_be_evicted),

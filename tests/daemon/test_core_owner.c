@@ -222,6 +222,51 @@ static void test_a_shared_cache_counts_for_nobody(void **state)
     rig_finish(&r);
 }
 
+/* An owner's first request gets its next page, and none of his is thrown out so
+ * that its chunk may be longer: that one would be let in again at once, take up
+ * what was cached, and so on without end. */
+static void test_nobody_is_evicted_for_a_longer_chunk(void **state)
+{
+    static const struct session_geometry geo = {64, 3, 1024};
+    const struct batch_req req[] = {
+        {.running = true, .n_tokens = 400, .committed = 128, .held = {2, 2}},
+        {.arrival = 1,
+         .running = true,
+         .n_tokens = 500,
+         .committed = 128,
+         .held = {2, 2}},
+    };
+    const struct batch_owner owner = {0};
+    struct batch_own own = {.free = {100, 1}, .all = {100, 5}};
+    const struct batch_args a = {
+        .req = req,
+        .n_req = 2,
+        .owner = &owner,
+        .own = &own,
+        .n_owners = 1,
+        .geo = &geo,
+        .free_pages = {100, 100},
+        .all_pages = {100, 100},
+        .max_seats = 4,
+        .max_rows = 512,
+        .soft_rows = 256,
+        .hard_rows = 512,
+    };
+    struct batch_plan *plan;
+
+    (void)state;
+    assert_int_equal(batch_plan_create(&plan, 2, 1), 0);
+    batch_plan(&a, plan);
+    assert_int_equal(plan->pick[0].req, 0);
+    assert_int_equal(plan->pick[0].n_rows, 64);
+    assert_int_equal(plan->n_evicts, 0);
+    own.free[MODEL_SLIDING] = 0; /* for its next page it is */
+    batch_plan(&a, plan);
+    assert_int_equal(plan->pick[0].req, 0);
+    assert_int_equal(plan->n_evicts, 1);
+    batch_plan_destroy(plan);
+}
+
 /* Two users with priorities, pauses and cancels, over pools and shares of many
  * sizes: neither ever has more than he may, nobody waits for ever, and every
  * answer is what it is alone. */
@@ -306,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup(test_what_can_never_fit_is_refused, setup),
         cmocka_unit_test_setup(test_cached_pages_give_way, setup),
         cmocka_unit_test_setup(test_a_shared_cache_counts_for_nobody, setup),
+        cmocka_unit_test(test_nobody_is_evicted_for_a_longer_chunk),
         cmocka_unit_test_setup(test_random_crowds, setup),
     };
 
