@@ -293,8 +293,9 @@ int core_pin(struct core *c, struct named *n, char *why, size_t n_why)
         if (counts.pinned[g] > all - one || own > most) {
             (void)snprintf(why, n_why,
                            "%d of %d pages would be pinned, %d must stay for "
-                           "one long request; %d of them for this user, who "
-                           "may have %d",
+                           "one long request; sessions of this user would pin "
+                           "%d, shared ones counted for each, and may pin %d: "
+                           "unpin one",
                            counts.pinned[g], all, one, own, most);
             let_go(c, n);
             return -ENOSPC;

@@ -453,7 +453,7 @@ static void test_pins_of_one_owner(void **state)
     a = op_end(&r, 6, SESSION_PIN, "d");
     assert_true(a->failed);
     assert_string_equal(a->code, "no_memory");
-    assert_non_null(strstr(a->message, "this user, who may have 8"));
+    assert_non_null(strstr(a->message, "counted for each, and may pin 8"));
     assert_true(op_end(&r, 7, SESSION_PIN, "c")->done);
     assert_true(op_end(&r, 8, SESSION_UNPIN, "a")->done);
     assert_true(op_end(&r, 9, SESSION_UNPIN, "c")->done);
@@ -571,7 +571,7 @@ static void test_a_share_of_one_owner(void **state)
     assert_true(op_end(&r, 5, SESSION_PIN, "a")->done);
     a = op_end(&r, 6, SESSION_PIN, "b");
     assert_string_equal(a->code, "no_memory");
-    assert_non_null(strstr(a->message, "this user, who may have 8"));
+    assert_non_null(strstr(a->message, "counted for each, and may pin 8"));
 
     rig_add(&r, new_job(7, 800)); /* 13 */
     a = answer_of(&r, 7);
