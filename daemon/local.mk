@@ -101,7 +101,7 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/kv.h \
 	daemon/model/json.c \
 	daemon/model/json.h \
-	daemon/model/load.c \
+	daemon/model/load.c daemon/model/stream.c daemon/model/stream.h \
 	daemon/model/load.h \
 	daemon/model/mode.c \
 	daemon/model/mode.h \

@@ -409,6 +409,22 @@ int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
                             k->ops->weight_map(k, w, expert, plane, at, n));
 }
 
+int kern_load_room(struct kern *k, void **ret, size_t *ret_bytes)
+{
+    k->err[0] = '\0';
+    return k->ops->load_room == NULL
+               ? -ENOTSUP
+               : finish(k, "load_room", k->ops->load_room(k, ret, ret_bytes));
+}
+
+int kern_load_end(struct kern *k)
+{
+    k->err[0] = '\0';
+    return k->ops->load_end == NULL
+               ? -ENOTSUP
+               : finish(k, "load_end", k->ops->load_end(k));
+}
+
 int kern_weight_ready(struct kern *k, struct kern_weight *w)
 {
     k->err[0] = '\0';

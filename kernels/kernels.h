@@ -486,6 +486,9 @@ struct kern_ops {
     int (*weight_map)(struct kern *k, struct kern_weight *w, int expert,
                       int plane, const void *at, size_t n);
     int (*weight_ready)(struct kern *k, struct kern_weight *w);
+    /* Where weights lie on a device; both NULL where memory is the host's. */
+    int (*load_room)(struct kern *k, void **ret, size_t *ret_bytes);
+    int (*load_end)(struct kern *k);
     /* Compute, at most 24. */
     int (*embed)(struct kern *k, const struct kern_embed_args *a);
     int (*gather)(struct kern *k, const struct kern_gather_args *a);
@@ -574,6 +577,13 @@ int kern_weight_fill(struct kern *k, struct kern_weight *w, int expert,
                      int plane, size_t off, const void *from, size_t n);
 int kern_weight_map(struct kern *k, struct kern_weight *w, int expert,
                     int plane, const void *at, size_t n);
+/* A device's weights on their way. load_room gives memory (aligned to 4096) to
+ * read a file into: weight_fill takes bytes that lie in it without a copy on
+ * the host and without waiting, so that the next room is read meanwhile; it
+ * holds until the next load_room, or fill from elsewhere. load_end waits for
+ * all and frees the rooms; fills may follow. -ENOTSUP: memory is the host's. */
+int kern_load_room(struct kern *k, void **ret, size_t *ret_bytes);
+int kern_load_end(struct kern *k);
 /* After the last range or mapping: lays out, checks scale bytes. -ERANGE: MXFP4
  * scale 255, named in err. */
 int kern_weight_ready(struct kern *k, struct kern_weight *w);

@@ -800,6 +800,13 @@ void compact_close(struct compact *c)
     free(c);
 }
 
+void compact_release(struct compact *c)
+{
+    if (c != NULL) {
+        unmap(c);
+    }
+}
+
 bool compact_find(const struct compact *c, const struct slot *slot,
                   struct kern_weight_desc *d, const void *plane[3])
 {

@@ -40,6 +40,8 @@ int compact_computes(struct kern *k);
 /* STATE_DIR/compact-<hash of the checkpoint's folder>.bin; -errno. */
 int compact_path(const struct checkpoint *ck, char *ret, size_t n);
 void compact_close(struct compact *c); /* NULL is fine */
+/* A device has taken the planes: compact_find's are gone, its desc holds. */
+void compact_release(struct compact *c); /* NULL is fine */
 
 /* The packed form of a slot, valid until compact_close: fills d and the planes.
  * False: the slot is not packed (too many escapes, or compact_takes says no).

@@ -174,6 +174,9 @@ static int open_parts(struct model *m, const struct kern_ops *ops,
     }
     m->info.max_model_len = m->info.memory.max_model_len;
     kern_describe(m->k, m->info.device, sizeof(m->info.device));
+    if (m->conf.planned != NULL) {
+        m->conf.planned(m->conf.ctx, &m->info);
+    }
     r = weights_load(m->ck, m->k, rep, &m->w);
     r = r < 0 ? r : plan_again(m, rep);
     if (r < 0) {

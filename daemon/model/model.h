@@ -39,6 +39,7 @@ enum model_group {
 };
 
 struct model; /* a loaded checkpoint with its caches */
+struct model_info;
 
 /* Weights in memory: design.md 4.4. auto: compact or map (mode.h). */
 enum model_weights {
@@ -68,6 +69,8 @@ struct model_conf {
                                 * backend does best */
     bool no_graphs;            /* cuda: each step launched kernel by kernel */
     bool inexact;              /* cuda: dense prefill by cuBLASLt */
+    /* Called once, before the first byte of a weight is read. */
+    void (*planned)(void *ctx, const struct model_info *info);
     /* Called between bytes loaded; negative return stops with that error. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     /* Called between layers of a step, on the calling thread: the place where

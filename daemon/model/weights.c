@@ -22,6 +22,7 @@
 #include "daemon/model/compact.h"
 #include "daemon/model/load.h"
 #include "daemon/model/report.h"
+#include "daemon/model/stream.h"
 #include "kernels/quant.h"
 
 /* Where a role lives in struct weights_layer. */
@@ -144,6 +145,9 @@ static int give_planes(struct checkpoint *ck, struct kern *k,
         }
         return r;
     }
+    if (k->ops->load_room != NULL) {
+        return 0; /* stream.c gave them */
+    }
     if (slot->desc.dtype == KERN_F32 && slot->scheme == SCHEME_BF16) {
         struct slot_range g = slot_plane(slot, 0, 0);
 
@@ -238,6 +242,39 @@ static int pack(struct checkpoint *ck, struct kern *k, struct report *rep)
     return r < 0 ? r : compact_open(ck, rep, &ck->compact);
 }
 
+struct places {
+    struct weights *w;
+    const struct shape *shape;
+};
+
+static struct kern_weight *weight_of(void *ctx, const struct slot *slot)
+{
+    const struct places *p = ctx;
+
+    return *place(p->w, p->shape, slot);
+}
+
+/* To a device by way of its rooms, else to where the host's memory is. */
+static int bring(struct checkpoint *ck, struct weights *w, struct report *rep)
+{
+    struct places p = {w, &ck->shape};
+
+    return w->kern->ops->load_room != NULL
+               ? stream_weights(ck, w->kern, weight_of, &p, rep)
+               : load_bytes(ck, rep);
+}
+
+/* Nothing is left of the load but the weights. */
+static int end_load(struct checkpoint *ck, struct kern *k, int r)
+{
+    int end = k->ops->load_end != NULL ? kern_load_end(k) : 0;
+
+    if (k->ops->load_end != NULL) {
+        compact_release(ck->compact);
+    }
+    return r < 0 ? r : end;
+}
+
 static int give_all(struct checkpoint *ck, struct weights *w,
                     struct report *rep)
 {
@@ -248,7 +285,7 @@ static int give_all(struct checkpoint *ck, struct weights *w,
     r = r < 0 ? r : make_all(ck, w, rep);
 
     if (r == 0) {
-        r = load_bytes(ck, rep);
+        r = bring(ck, w, rep);
     }
     for (int i = 0; r == 0 && i < s->n; i++) {
         const struct slot *slot = &s->slot[i];
@@ -277,7 +314,7 @@ int weights_load(struct checkpoint *ck, struct kern *k, struct model_report *to,
     w->kern = k;
     w->n_layers = ck->shape.n_layers;
     w->n_mtp = ck->shape.n_mtp;
-    r = give_all(ck, w, &rep);
+    r = end_load(ck, k, give_all(ck, w, &rep));
     bad = report_finish(&rep, to);
     r = r < 0 ? r : bad;
     if (r < 0) {

@@ -483,6 +483,7 @@ static void copy_model_conf(struct engine *e, const struct model_conf *m)
     e->model_conf.path = e->path = xstrdup(m->path);
     e->model_conf.backend = e->backend = copy_or_null(m->backend);
     e->model_conf.isa = e->isa = copy_or_null(m->isa);
+    e->model_conf.planned = engine_on_plan;
     e->model_conf.progress = engine_on_progress;
     e->model_conf.tick = on_tick;
     e->model_conf.ctx = e;

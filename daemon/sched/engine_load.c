@@ -80,6 +80,23 @@ static void say_load(struct engine *e, uint64_t done, uint64_t total)
     }
 }
 
+/* Before the first byte: where the memory goes, whatever then happens. */
+void engine_on_plan(void *ctx, const struct model_info *i)
+{
+    const struct model_memory *m = &i->memory;
+    const double gib = (double)(1 << 30);
+
+    engine_say(ctx, 6,
+               "memory plan: weights %.2f GiB, KV cache %.2f GiB, buffers %.2f "
+               "GiB, of %.2f GiB on %s; sequences of at most %d tokens",
+               (double)(m->weights_bf16 + m->weights_experts +
+                        m->weights_other + m->weights_mtp) /
+                   gib,
+               (double)m->kv_bytes / gib,
+               (double)(m->activations + m->checkpoint_bytes) / gib,
+               (double)m->available / gib, i->device, i->max_model_len);
+}
+
 /* Between bytes of the load. Jobs stay in the box until there is a core. */
 int engine_on_progress(void *ctx, uint64_t done, uint64_t total)
 {

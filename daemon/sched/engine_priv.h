@@ -85,6 +85,7 @@ void engine_poke(struct engine *e);
 /* ---- engine_load.c ---- */
 
 /* Between bytes of the load; -ECANCELED at a stop. */
+void engine_on_plan(void *ctx, const struct model_info *i);
 int engine_on_progress(void *ctx, uint64_t done, uint64_t total);
 /* Model, tokenizer, proof, core. False: it failed and has been stopped, or it
  * was stopped. */

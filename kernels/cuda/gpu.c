@@ -308,6 +308,7 @@ static void gpu_close(struct kern *k)
 
     if (g->rt != NULL) {
         rt_sync(g->rt, RT_MAIN);
+        rt_sync(g->rt, RT_COPY);
         rt_sync(g->rt, RT_LOAD);
         gpu_step_free(g);
         gpu_lt_free(g);
@@ -423,6 +424,8 @@ const struct kern_ops kern_cuda_ops = {
     .weight_fill = gpu_weight_fill,
     .weight_map = gpu_weight_map,
     .weight_ready = gpu_weight_ready,
+    .load_room = gpu_load_room,
+    .load_end = gpu_load_end,
     .embed = gpu_embed,
     .gather = gpu_gather,
     .norm = gpu_norm,

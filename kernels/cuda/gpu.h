@@ -141,6 +141,8 @@ struct gpu {
     int n_fetches;
     size_t fetched;        /* bytes */
     struct gpu_ring *load; /* pinned and device staging, for RT_LOAD */
+    char *room;            /* its piece that load_room gave, or NULL */
+    char *room_twin;       /* that piece's on the device */
     bool in_step;
     bool loading; /* RT_LOAD has work that RT_MAIN has not waited for */
 };
@@ -219,6 +221,8 @@ size_t gpu_ring_piece(const struct gpu_ring *r);
 /* The next piece, once the device is done with it. */
 int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host, void **ret_device);
 int gpu_ring_used(struct gpu *g, struct gpu_ring *r);
+/* The ring's stream goes on once the piece has arrived on RT_COPY (staging). */
+int gpu_ring_copied(struct gpu *g, struct gpu_ring *r);
 
 /* weight.c */
 uint64_t gpu_weight_bytes(const struct kern_weight_desc *d);
@@ -231,6 +235,8 @@ int gpu_weight_fill(struct kern *k, struct kern_weight *w, int expert, int plane
 int gpu_weight_map(struct kern *k, struct kern_weight *w, int expert, int plane, const void *at,
                    size_t n);
 int gpu_weight_ready(struct kern *k, struct kern_weight *w);
+int gpu_load_room(struct kern *k, void **ret, size_t *ret_bytes);
+int gpu_load_end(struct kern *k);
 
 /* compact.c: s and f of COMPACT from planes 1 and 2. -EINVAL with text: they
  * contradict each other or the size. */

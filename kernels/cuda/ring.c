@@ -4,7 +4,9 @@
  * Pinned memory in turns: n pieces, each with an event that says when the device
  * has done with it. So the host fills piece i + 1 while piece i is copied, and
  * waits only when it is a whole ring ahead. With staging each piece has a twin on
- * the device, where a plane waits to be repacked.
+ * the device, where a plane waits to be repacked, and an event between the copy
+ * and the repacking: they are on two streams, so that piece i + 1 is copied while
+ * piece i is repacked.
  */
 
 #include "kernels/cuda/gpu.h"
@@ -18,7 +20,7 @@ struct gpu_ring {
     int n, at;
     struct {
         void *host, *device;
-        struct rt_event *done;
+        struct rt_event *copied, *done;
         bool busy;
     } slot[];
 };
@@ -40,6 +42,9 @@ int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n, bool stag
         if (e == 0 && staging) {
             e = gpu_mem_alloc(g, piece, &r->slot[i].device);
         }
+        if (e == 0 && staging) {
+            e = rt_event_new(g->rt, &r->slot[i].copied);
+        }
         if (e == 0) {
             e = rt_event_new(g->rt, &r->slot[i].done);
         }
@@ -58,6 +63,7 @@ void gpu_ring_free(struct gpu *g, struct gpu_ring *r)
         return;
     }
     for (int i = 0; i < r->n; i++) {
+        rt_event_free(g->rt, r->slot[i].copied);
         rt_event_free(g->rt, r->slot[i].done);
         gpu_mem_free(g, r->slot[i].device, r->piece);
         rt_host_free(g->rt, r->slot[i].host);
@@ -86,6 +92,13 @@ int gpu_ring_next(struct gpu *g, struct gpu_ring *r, void **ret_host, void **ret
         *ret_device = r->slot[r->at].device;
     }
     return 0;
+}
+
+int gpu_ring_copied(struct gpu *g, struct gpu_ring *r)
+{
+    int e = rt_event_record(g->rt, r->slot[r->at].copied, RT_COPY);
+
+    return e < 0 ? e : rt_event_wait(g->rt, r->slot[r->at].copied, r->stream);
 }
 
 int gpu_ring_used(struct gpu *g, struct gpu_ring *r)

@@ -304,6 +304,11 @@ int rt_event_sync(struct rt *rt, struct rt_event *e)
     return check(rt, "device", cudaEventSynchronize(e->e));
 }
 
+int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s)
+{
+    return check(rt, "event", cudaStreamWaitEvent(rt->stream[s], e->e, 0));
+}
+
 int rt_capture_begin(struct rt *rt)
 {
     return check(rt, "capture",

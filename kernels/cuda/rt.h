@@ -8,7 +8,8 @@
  * emulator takes over: rt.c is the CUDA runtime, tests/cuemu/rt_emu.cc the host.
  * Everything above this line is the same code in both.
  *
- * One device, two streams: RT_MAIN computes, RT_LOAD fills weights. Calls that
+ * One device, three streams: RT_MAIN computes, RT_COPY brings weights, RT_LOAD puts
+ * them in their places. Calls that
  * fail return -errno; rt_error says what the device said. Only rt_sync and
  * rt_event_sync wait.
  */
@@ -25,7 +26,7 @@ struct rt;
 struct rt_event;
 struct rt_graph;
 
-enum rt_stream { RT_MAIN, RT_LOAD, RT_N_STREAMS };
+enum rt_stream { RT_MAIN, RT_COPY, RT_LOAD, RT_N_STREAMS };
 enum rt_copy { RT_TO_DEVICE, RT_TO_HOST, RT_ON_DEVICE };
 
 /* How what each of several devices holds becomes what all of them hold. */
@@ -58,7 +59,7 @@ int rt_info(struct rt *rt, struct rt_info *ret);
 
 int rt_alloc(struct rt *rt, size_t n, void **ret);
 void rt_free(struct rt *rt, void *p);
-/* Memory of the host that a device reads at full speed. */
+/* Memory of the host that a device reads at full speed, in whole pages. */
 int rt_host_alloc(struct rt *rt, size_t n, void **ret);
 void rt_host_free(struct rt *rt, void *p);
 
@@ -78,6 +79,8 @@ int rt_event_new(struct rt *rt, struct rt_event **ret);
 void rt_event_free(struct rt *rt, struct rt_event *e);
 int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s);
 int rt_event_sync(struct rt *rt, struct rt_event *e);
+/* What comes on s waits for what e recorded last; the host does not. */
+int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s);
 
 /* What is launched on RT_MAIN between the two is recorded, not run. */
 int rt_capture_begin(struct rt *rt);

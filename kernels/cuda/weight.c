@@ -2,9 +2,9 @@
  * Copyright 2026 The stepd authors
  *
  * Weights: from checkpoint order, in any pieces, into the layouts of gpu.h. A
- * piece goes through a pinned ring to staging on the device, and a kernel puts it
- * in its place; reading, copying and repacking overlap, and there is never a
- * second copy of a weight. All of it on RT_LOAD; the first step waits for it.
+ * piece goes through a pinned ring to staging on the device (RT_COPY), and a kernel
+ * puts it in its place (RT_LOAD); reading, copying and repacking overlap, and there
+ * is never a second copy of a weight. The first step waits for it.
  *
  * Every byte passes through the host once, so scale bytes are judged here.
  */
@@ -138,7 +138,7 @@ int gpu_weight_new(struct kern *k, const struct kern_weight_desc *d, struct kern
     r = gpu_mem_alloc(g, w->mem_bytes, &mem);
     if (r == 0) {
         w->mem = mem;
-        r = rt_fill(g->rt, RT_LOAD, mem, 0, w->mem_bytes);
+        r = rt_fill(g->rt, RT_COPY, mem, 0, w->mem_bytes);
     }
     if (r < 0) {
         gpu_weight_free(k, &w->base);
@@ -218,41 +218,70 @@ static void plan(const struct gpu_weight *w, int expert, int plane, struct gpu_p
     }
 }
 
-static int load_piece(struct gpu *g, struct gpu_piece *p, const void *from)
+/* n bytes of pinned memory, with their twin on the device, on their way. What needs
+ * no repacking is copied to its place at once. */
+static int send(struct gpu *g, struct gpu_piece *p, const void *host, void *twin)
 {
-    void *host, *device;
-    int r = gpu_ring_next(g, g->load, &host, &device);
+    int r = rt_copy(g->rt, RT_COPY, RT_TO_DEVICE, p->what < 0 ? (void *)(p->to + p->off) : twin,
+                    host, p->n);
 
-    if (r < 0) {
-        return r;
-    }
-    memcpy(host, from, p->n);
-    if (p->what < 0) {
-        r = rt_copy(g->rt, RT_LOAD, RT_TO_DEVICE, p->to + p->off, host, p->n);
-    } else {
-        r = rt_copy(g->rt, RT_LOAD, RT_TO_DEVICE, device, host, p->n);
-        p->from = device;
-        if (r == 0) {
-            r = gpu_pack(g, p);
-        }
+    r = r < 0 ? r : gpu_ring_copied(g, g->load);
+    if (r == 0 && p->what >= 0) {
+        p->from = twin;
+        r = gpu_pack(g, p);
     }
     return r < 0 ? r : gpu_ring_used(g, g->load);
 }
 
+static int open_ring(struct gpu *g)
+{
+    g->loading = true;
+    return g->load != NULL ? 0
+                           : gpu_ring_new(g, RT_LOAD, GPU_LOAD_PIECE, LOAD_PIECES, true, &g->load);
+}
+
 static int load(struct gpu *g, struct gpu_piece *p, size_t off, const void *from, size_t n)
 {
-    int r = 0;
+    uintptr_t in = (uintptr_t)from - (uintptr_t)g->room;
+    int r = open_ring(g);
 
-    if (g->load == NULL) {
-        r = gpu_ring_new(g, RT_LOAD, GPU_LOAD_PIECE, LOAD_PIECES, true, &g->load);
+    if (r == 0 && g->room != NULL && in < GPU_LOAD_PIECE && n <= GPU_LOAD_PIECE - in) {
+        p->off = off;
+        p->n = n;
+        return send(g, p, from, g->room_twin + in);
     }
+    g->room = NULL;
     for (size_t done = 0; r == 0 && done < n; done += p->n) {
+        void *host, *twin;
+
         p->off = off + done;
         p->n = n - done < GPU_LOAD_PIECE ? n - done : GPU_LOAD_PIECE;
-        r = load_piece(g, p, (const char *)from + done);
+        r = gpu_ring_next(g, g->load, &host, &twin);
+        if (r == 0) {
+            memcpy(host, (const char *)from + done, p->n);
+            r = send(g, p, host, twin);
+        }
     }
-    g->loading = true;
     return r;
+}
+
+int gpu_load_room(struct kern *k, void **ret, size_t *ret_bytes)
+{
+    struct gpu *g = gpu_of(k);
+    int r = open_ring(g);
+    void *host = NULL, *twin = NULL;
+
+    r = r < 0 ? r : gpu_ring_next(g, g->load, &host, &twin);
+    g->room = host;
+    g->room_twin = twin;
+    *ret = host;
+    *ret_bytes = GPU_LOAD_PIECE;
+    return gpu_fail(k, r);
+}
+
+int gpu_load_end(struct kern *k)
+{
+    return gpu_fail(k, gpu_after_load(gpu_of(k)));
 }
 
 int gpu_weight_fill(struct kern *k, struct kern_weight *weight, int expert, int plane, size_t off,
@@ -337,8 +366,10 @@ int gpu_after_load(struct gpu *g)
     int r = 0;
 
     if (g->loading) {
-        r = rt_sync(g->rt, RT_LOAD);
+        r = rt_sync(g->rt, RT_COPY);
+        r = r < 0 ? r : rt_sync(g->rt, RT_LOAD);
         gpu_ring_free(g, g->load);
+        g->room = NULL;
         g->load = NULL;
         g->loading = false;
     }

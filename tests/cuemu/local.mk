@@ -12,7 +12,7 @@
 # --enable-cuemu builds them. Where nvcc is, make check-cuda tests what it made;
 # where a GPU is, make check-gpu.
 
-CUEMU_CC = tests/cuemu/check.cc tests/cuemu/cuemu.h \
+CUEMU_CC = tests/cuemu/check.cc tests/cuemu/cuemu.h tests/cuemu/cuemu_load.h \
 	tests/cuemu/cuemu_priv.h tests/cuemu/rt_emu.cc tests/cuemu/sched.cc
 CUEMU_KERNELS = tests/cuemu/kernel/accept.cc \
 	tests/cuemu/kernel/attn.cc \

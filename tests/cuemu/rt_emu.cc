@@ -2,38 +2,103 @@
  * Copyright 2026 The stepd authors
  *
  * kernels/cuda/rt.h over the emulator: device memory is host memory that cuemu
- * knows, copies and kernels run at once, a graph is the list of what was
- * launched while it was recorded. STEPD_CUEMU in the environment asks for a
- * schedule, as in "policy=2 cp=1 seed=3", or a device of another size:
- * "mem=256" MiB. STEPD_CUEMU_RANKS=FILE emulates a second device that holds the
- * same as the first, and writes to FILE what they were asked to join.
+ * knows, copies and kernels of RT_MAIN run at once, a graph is the list of what
+ * was launched while it was recorded. RT_COPY and RT_LOAD are as late as a
+ * device may be: what is queued there runs when somebody waits for it, and no
+ * sooner, so that memory which is used again too early holds the wrong bytes.
+ * STEPD_CUEMU in the environment asks for a schedule, as in "policy=2 cp=1
+ * seed=3", or a device of another size: "mem=256" MiB. STEPD_CUEMU_RANKS=FILE
+ * emulates a second device that holds the same as the first, and writes to FILE
+ * what they were asked to join.
  */
 
 #include "kernels/cuda/rt.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <new>
 #include <vector>
 
+#include "tests/cuemu/cuemu_load.h"
 #include "tests/cuemu/cuemu_priv.h"
 
+struct rt_event {
+    uint64_t recorded, done; /* times */
+    int stream;              /* of the last time */
+};
+/* One of a stream: a call, or an event that is recorded or waited for. */
+struct work {
+    std::function<void(void)> call;
+    rt_event *e;
+    uint64_t ticket;
+    bool waits;
+    size_t to_device; /* bytes that leave the host */
+    bool launch;
+};
 struct rt {
     bool capturing;
     std::vector<std::function<void(void)>> recorded;
+    std::deque<work> queue[RT_N_STREAMS];
 };
-struct rt_event {
-    bool recorded;
-};
+
+/* For tests/daemon/test_stream.c, which finds it by name. */
+struct cuemu_load cuemu_load_stat;
+extern "C" __attribute__((visibility("default"))) struct cuemu_load *
+cuemu_load_stats(void)
+{
+    return &cuemu_load_stat;
+}
+
+/* Whether a copy is queued that need not wait for what RT_LOAD does now. */
+static bool copy_beside(const struct rt *rt)
+{
+    for (const work &w : rt->queue[RT_COPY]) {
+        if (w.waits || w.to_device > 0) {
+            return !w.waits;
+        }
+    }
+    return false;
+}
+
+static void run_next(struct rt *rt, int s)
+{
+    work w = rt->queue[s].front();
+
+    rt->queue[s].pop_front();
+    if (w.waits) {
+        while (w.e->done < w.ticket) {
+            run_next(rt, w.e->stream);
+        }
+    } else if (w.e != nullptr) {
+        w.e->done = w.ticket;
+    } else {
+        w.call();
+        cuemu_load_stat.in_flight -= w.to_device;
+        cuemu_load_stat.packs += w.launch;
+        cuemu_load_stat.overlapped += w.launch && copy_beside(rt);
+    }
+}
+
+static void run_all(struct rt *rt)
+{
+    for (int s = RT_COPY; s < RT_N_STREAMS; s++) {
+        while (!rt->queue[s].empty()) {
+            run_next(rt, s);
+        }
+    }
+}
 struct rt_graph {
     std::vector<std::function<void(void)>> calls;
 };
 
 static int submit(struct rt *rt, enum rt_stream s,
-                  std::function<void(void)> call);
+                  std::function<void(void)> call, size_t to_device = 0,
+                  bool launch = false);
 
 static int option(const char *name, int fallback)
 {
@@ -134,6 +199,7 @@ int rt_alloc(struct rt *rt, size_t n, void **ret)
     void *p = cuemu_malloc(n);
 
     (void)rt;
+    cuemu_load_stat.live += p != nullptr;
     if (p == nullptr) {
         return -ENOMEM;
     }
@@ -144,8 +210,9 @@ int rt_alloc(struct rt *rt, size_t n, void **ret)
 
 void rt_free(struct rt *rt, void *p)
 {
-    (void)rt;
+    run_all(rt); /* as cudaFree */
     if (p != nullptr) {
+        cuemu_load_stat.live--;
         cuemu_free(p);
     }
 }
@@ -153,21 +220,25 @@ void rt_free(struct rt *rt, void *p)
 int rt_host_alloc(struct rt *rt, size_t n, void **ret)
 {
     (void)rt;
-    *ret = malloc(n);
+    *ret = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+    cuemu_load_stat.live += *ret != nullptr;
     return *ret == nullptr ? -ENOMEM : 0;
 }
 
 void rt_host_free(struct rt *rt, void *p)
 {
-    (void)rt;
+    run_all(rt); /* as cudaFreeHost */
+    cuemu_load_stat.live -= p != nullptr;
     free(p);
 }
 
 /* Runs a call, or records it. */
 static int submit(struct rt *rt, enum rt_stream s,
-                  std::function<void(void)> call)
+                  std::function<void(void)> call, size_t to_device, bool launch)
 {
-    if (s == RT_MAIN && rt->capturing) {
+    if (s != RT_MAIN) {
+        rt->queue[s].push_back({call, nullptr, 0, false, to_device, launch});
+    } else if (rt->capturing) {
         rt->recorded.push_back(call);
     } else {
         call();
@@ -178,8 +249,15 @@ static int submit(struct rt *rt, enum rt_stream s,
 int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
             const void *from, size_t n)
 {
-    (void)kind;
-    return submit(rt, s, [=] { memmove(to, from, n); });
+    size_t leaves = kind == RT_TO_DEVICE && s != RT_MAIN ? n : 0;
+    struct cuemu_load *l = &cuemu_load_stat;
+
+    l->copies += leaves > 0;
+    l->bytes += leaves;
+    l->in_flight += leaves;
+    l->max_in_flight = std::max(l->max_in_flight, l->in_flight);
+    return submit(
+        rt, s, [=] { memmove(to, from, n); }, leaves);
 }
 
 int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n)
@@ -198,10 +276,13 @@ int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
         fprintf(stderr, "cuemu: a launch that a device would refuse\n");
         return -EINVAL;
     }
-    return submit(rt, s, [=] {
-        cuemu_launch({grid.x, grid.y, grid.z}, {threads, 1, 1}, smem,
-                     (void (*)(const void *))fn, copy.data(), n);
-    });
+    return submit(
+        rt, s,
+        [=] {
+            cuemu_launch({grid.x, grid.y, grid.z}, {threads, 1, 1}, smem,
+                         (void (*)(const void *))fn, copy.data(), n);
+        },
+        0, true);
 }
 
 int rt_call(struct rt *rt, enum rt_stream s,
@@ -218,10 +299,12 @@ int rt_call(struct rt *rt, enum rt_stream s,
 
 int rt_sync(struct rt *rt, enum rt_stream s)
 {
-    (void)s;
     if (s == RT_MAIN && rt->capturing) {
         fprintf(stderr, "cuemu: a wait inside of a capture\n");
         return -EINVAL;
+    }
+    while (!rt->queue[s].empty()) {
+        run_next(rt, s);
     }
     return 0;
 }
@@ -235,22 +318,37 @@ int rt_event_new(struct rt *rt, struct rt_event **ret)
 
 void rt_event_free(struct rt *rt, struct rt_event *e)
 {
-    (void)rt;
+    run_all(rt);
     delete e;
 }
 
 int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
 {
-    (void)rt;
-    (void)s;
-    e->recorded = true;
+    e->recorded++;
+    e->stream = s;
+    if (s == RT_MAIN) {
+        e->done = e->recorded;
+    } else {
+        rt->queue[s].push_back({nullptr, e, e->recorded, false, 0, false});
+    }
     return 0;
+}
+
+int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s)
+{
+    if (s != RT_MAIN) {
+        rt->queue[s].push_back({nullptr, e, e->recorded, true, 0, false});
+        return 0;
+    }
+    return rt_event_sync(rt, e); /* sooner than a device, once a start */
 }
 
 int rt_event_sync(struct rt *rt, struct rt_event *e)
 {
-    (void)rt;
-    return e->recorded ? 0 : -EINVAL;
+    while (e->done < e->recorded) {
+        run_next(rt, e->stream);
+    }
+    return e->recorded > 0 ? 0 : -EINVAL;
 }
 
 int rt_capture_begin(struct rt *rt)

@@ -13,4 +13,5 @@
     { echo "SKIP: test_forward is not built (no cmocka)"; exit 77; }
 over plain tests/daemon/test_forward
 over plain tests/daemon/test_replay
+over plain tests/daemon/test_stream
 over plain tests/daemon/test_compact

@@ -113,6 +113,9 @@ check_PROGRAMS += tests/daemon/test_forward
 tests_daemon_test_forward_LDADD = $(MK_LIBS)
 check_PROGRAMS += tests/daemon/test_step
 tests_daemon_test_step_LDADD = $(MK_LIBS)
+check_PROGRAMS += tests/daemon/test_stream
+tests_daemon_test_stream_LDADD = $(CKPT_LIBS) $(MK_LIBS)
+tests_daemon_test_stream_LDFLAGS = -Wl,--wrap=pread
 check_PROGRAMS += tests/daemon/test_replay
 tests_daemon_test_replay_LDADD = $(MK_LIBS)
 check_PROGRAMS += tests/daemon/test_compact
