@@ -43,7 +43,8 @@
  *   the same without a cut, x from L2                     0.61
  *   the same, next tile prefetched to L2                    0.65  no matter
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
- *   a line with each step of the tile before                      0.46  kept
+ *   a line with each step of the tile before                      0.42
+ *   decoded in registers for each 8 rows                          0.48  kept
  *   the same for 16 rows of compact                  0.22 where 0.25
  *   MXFP4, share of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46,
  *                                                    0.50
@@ -113,6 +114,7 @@ struct tile {
     /* compact rows: their escapes, and what their codes stand for */
     const uint32_t *e[TILE_M_MAX], *e_end[TILE_M_MAX];
     const uint8_t *lut[TILE_M_MAX];
+    int k0;              /* the row's column that is the tile's first */
     const xt *x[TILE_X]; /* rows, or in the first alone what pack_x made */
     const struct mx_table *mx;
     int k;             /* columns */
@@ -289,22 +291,24 @@ INLINE int plain_blocks(const struct tile *t, int M, int n)
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++) {
         if (t->e[m] < t->e_end[m]) {
-            n = imin(n, compact_col(*t->e[m]) / COMPACT_COLS);
+            n = imin(n, (compact_col(*t->e[m]) - t->k0) / COMPACT_COLS);
         }
     }
     return n;
 }
 
 /* A block with escapes, or not a whole one, by way of memory. */
-INLINE void compact_slowly(vf *acc, struct tile *t, int M, int N, int b)
+INLINE void compact_slowly(vf *acc, struct tile *t, int M, int N, int b,
+                           bool packed)
 {
+    int end = t->k0 + (b + 1) * COMPACT_COLS;
+
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++) {
         uint16_t w[COMPACT_COLS];
 
         compact_decode(w, t->w[m] + (size_t)b * COMPACT_BLOCK, t->lut[m]);
-        for (;
-             t->e[m] < t->e_end[m] && compact_col(*t->e[m]) / COMPACT_COLS == b;
+        for (; t->e[m] < t->e_end[m] && compact_col(*t->e[m]) < end;
              t->e[m]++) {
             w[compact_col(*t->e[m]) % COMPACT_COLS] = (uint16_t)*t->e[m];
         }
@@ -314,13 +318,15 @@ INLINE void compact_slowly(vf *acc, struct tile *t, int M, int N, int b)
 
 #pragma GCC unroll 8
             for (int n = 0; n < N; n++) {
-                acc[n * M + m] = dot(acc[n * M + m], v, t->x[n] + k);
+                acc[n * M + m] =
+                    dot(acc[n * M + m], v, tile_x(t, N, n, k, packed));
             }
         }
     }
 }
 
-INLINE void tile_compact(const struct tile *t, int M, int N)
+INLINE void tile_compact(const struct tile *t, int M, int N, enum fetch fetch,
+                         bool packed)
 {
     struct tile l = *t;
     vf acc[TILE_ACC];
@@ -335,9 +341,11 @@ INLINE void tile_compact(const struct tile *t, int M, int N)
             for (int m = 0; m < M; m++) {
                 const uint8_t *at = l.w[m] + (size_t)b * COMPACT_BLOCK;
 
-                __builtin_prefetch(at + l.ahead, 0, 3);
-                __builtin_prefetch(at + l.ahead + 64, 0, 3);
-                __builtin_prefetch(at + l.ahead + 128, 0, 3);
+                if (fetch != FETCH_NONE) {
+                    __builtin_prefetch(at + l.ahead, 0, 3);
+                    __builtin_prefetch(at + l.ahead + 64, 0, 3);
+                    __builtin_prefetch(at + l.ahead + 128, 0, 3);
+                }
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; half++) {
                     vi w[COMPACT_CHUNKS];
@@ -349,8 +357,8 @@ INLINE void tile_compact(const struct tile *t, int M, int N)
 
 #pragma GCC unroll 8
                         for (int n = 0; n < N; n++) {
-                            acc[n * M + m] =
-                                dot(acc[n * M + m], wv_of(w[c]), l.x[n] + k);
+                            acc[n * M + m] = dot(acc[n * M + m], wv_of(w[c]),
+                                                 tile_x(&l, N, n, k, packed));
                         }
                     }
                 }
@@ -359,63 +367,74 @@ INLINE void tile_compact(const struct tile *t, int M, int N)
         if (b * COMPACT_COLS >= l.k) {
             break;
         }
-        compact_slowly(acc, &l, M, N, b++);
+        compact_slowly(acc, &l, M, N, b++, packed);
     }
     acc_out(acc, &l, M * N);
 }
 #else
-INLINE void tile_compact(const struct tile *t, int M, int N)
+INLINE void tile_compact(const struct tile *t, int M, int N, enum fetch fetch,
+                         bool packed)
 {
     (void)t;
     (void)M;
     (void)N;
+    (void)fetch;
+    (void)packed;
 }
 #endif
 
 typedef void tile_fn(const struct tile *t);
 
-#define FEW(n)                                        \
-    static void few_bf16_##n(const struct tile *t)    \
-    {                                                 \
-        tile_bf16(t, FEW_M, n, FETCH_AHEAD, false);   \
-    }                                                 \
-    static void few_compact_##n(const struct tile *t) \
-    {                                                 \
-        tile_compact(t, FEW_M, n);                    \
-    }                                                 \
-    static void few_mx_##n(const struct tile *t)      \
-    {                                                 \
-        tile_mx(t, MX_M, n, FETCH_AHEAD, false);      \
+#define FEW(n)                                         \
+    static void few_bf16_##n(const struct tile *t)     \
+    {                                                  \
+        tile_bf16(t, FEW_M, n, FETCH_AHEAD, false);    \
+    }                                                  \
+    static void few_compact_##n(const struct tile *t)  \
+    {                                                  \
+        tile_compact(t, FEW_M, n, FETCH_AHEAD, false); \
+    }                                                  \
+    static void few_mx_##n(const struct tile *t)       \
+    {                                                  \
+        tile_mx(t, MX_M, n, FETCH_AHEAD, false);       \
     }
 FEW(1)
 FEW(2)
 FEW(3)
 FEW(4)
 
-#define TILE(n)                                         \
-    static void tile_mx_##n(const struct tile *t)       \
-    {                                                   \
-        tile_mx(t, TILE_M(n), n, FETCH_NEXT, true);     \
-    }                                                   \
-    static void tile_mx_plain_##n(const struct tile *t) \
-    {                                                   \
-        tile_mx(t, TILE_M(n), n, FETCH_NONE, true);     \
-    }                                                   \
-    static void tile_ahead_##n(const struct tile *t)    \
-    {                                                   \
-        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true);  \
-    }                                                   \
-    static void tile_next_##n(const struct tile *t)     \
-    {                                                   \
-        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);   \
-    }                                                   \
-    static void tile_plain_##n(const struct tile *t)    \
-    {                                                   \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);   \
-    }                                                   \
-    static void tile_gemm_##n(const struct tile *t)     \
-    {                                                   \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false);  \
+#define TILE(n)                                              \
+    static void tile_compact_##n(const struct tile *t)       \
+    {                                                        \
+        tile_compact(t, TILE_M(n), n, FETCH_NEXT, true);     \
+    }                                                        \
+    static void tile_compact_plain_##n(const struct tile *t) \
+    {                                                        \
+        tile_compact(t, TILE_M(n), n, FETCH_NONE, true);     \
+    }                                                        \
+    static void tile_mx_##n(const struct tile *t)            \
+    {                                                        \
+        tile_mx(t, TILE_M(n), n, FETCH_NEXT, true);          \
+    }                                                        \
+    static void tile_mx_plain_##n(const struct tile *t)      \
+    {                                                        \
+        tile_mx(t, TILE_M(n), n, FETCH_NONE, true);          \
+    }                                                        \
+    static void tile_ahead_##n(const struct tile *t)         \
+    {                                                        \
+        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true);       \
+    }                                                        \
+    static void tile_next_##n(const struct tile *t)          \
+    {                                                        \
+        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);        \
+    }                                                        \
+    static void tile_plain_##n(const struct tile *t)         \
+    {                                                        \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);        \
+    }                                                        \
+    static void tile_gemm_##n(const struct tile *t)          \
+    {                                                        \
+        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false);       \
     }
 TILE(1)
 TILE(2)
@@ -443,6 +462,8 @@ static tile_fn *const few_mx[] = FEWS(mx);
 static tile_fn *const tiles_ahead[TILE_X + 1] = TILES(ahead);
 static tile_fn *const tiles_next[TILE_X + 1] = TILES(next);
 static tile_fn *const tiles_plain[TILE_X + 1] = TILES(plain);
+static tile_fn *const tiles_compact[TILE_X + 1] = TILES(compact);
+static tile_fn *const tiles_compact_plain[TILE_X + 1] = TILES(compact_plain);
 static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
 static tile_fn *const tiles_mx_plain[TILE_X + 1] = TILES(mx_plain);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
@@ -528,22 +549,27 @@ static int tile_rows(int n_x, int most)
     return ceil_div(n_x, ceil_div(n_x, most));
 }
 
+/* Of a compact row its escapes, and what its codes stand for. */
+static void compact_of(struct tile *t, int m, const struct tile_job *j, int row)
+{
+    const uint32_t *at =
+        (const uint32_t *)(const void *)cpu_plane(j->w, 0, 1) + row;
+    const uint32_t *e = (const uint32_t *)(const void *)cpu_plane(j->w, 0, 2);
+
+    t->e[m] = e + compact_first(at[0]);
+    t->e_end[m] = e + compact_first(at[1]);
+    t->lut[m] = j->cpu->compact.bytes[compact_base(at[0])];
+}
+
 /* Points a tile's line m at row n of the job. */
 static void tile_row(struct tile *t, int m, const struct tile_job *j, int n,
                      size_t row_bytes)
 {
-    size_t row = (size_t)(j->n0 + n);
+    int row = j->n0 + n;
 
-    t->w[m] = cpu_plane(j->w, j->expert, 0) + row * row_bytes;
+    t->w[m] = cpu_plane(j->w, j->expert, 0) + (size_t)row * row_bytes;
     if (j->w->desc.dtype == KERN_COMPACT) {
-        const uint32_t *at =
-            (const uint32_t *)(const void *)cpu_plane(j->w, 0, 1) + row;
-        const uint32_t *e =
-            (const uint32_t *)(const void *)cpu_plane(j->w, 0, 2);
-
-        t->e[m] = e + compact_first(at[0]);
-        t->e_end[m] = e + compact_first(at[1]);
-        t->lut[m] = j->cpu->compact.bytes[compact_base(at[0])];
+        compact_of(t, m, j, row);
     }
 }
 
@@ -627,7 +653,18 @@ static bool tile_fetches(const struct tile_job *j)
  */
 static bool tile_decodes(const struct tile_job *j)
 {
-    return ISA_LEVEL == 3 && j->w->desc.dtype == KERN_MXFP4;
+    return ISA_LEVEL == 3 && j->w->desc.dtype != KERN_BF16;
+}
+
+/* A compact row's escapes from column k on, and what its codes stand for. */
+static void cut_escapes(struct tile *t, int m, const struct tile_job *j,
+                        int row, int k)
+{
+    compact_of(t, m, j, row);
+    t->k0 = k;
+    while (t->e[m] < t->e_end[m] && compact_col(*t->e[m]) < k) {
+        t->e[m]++;
+    }
 }
 
 /* M rows of a job's weights, from row n on, columns k .. k + n_k - 1, as rows
@@ -658,6 +695,10 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
 
         t->w[m] = at;
         if (d->dtype == KERN_BF16) {
+            continue;
+        }
+        if (tile_decodes(j) && d->dtype == KERN_COMPACT) {
+            cut_escapes(t, m, j, row, k);
             continue;
         }
         if (tile_decodes(j)) {
@@ -708,11 +749,14 @@ static void run_cuts(const struct tile_job *j)
     int cut = ceil_div(even, COMPACT_COLS) * COMPACT_COLS;
     float *acc = (float *)j->scratch;
     uint16_t *decoded = (uint16_t *)(j->scratch + CUT_ACC_BYTES);
+    bool mx = j->w->desc.dtype == KERN_MXFP4;
     tile_fn *const *first = j->w->desc.dtype == KERN_BF16 ? tiles_ahead
-                            : tile_decodes(j)             ? tiles_mx
-                            : tile_fetches(j)             ? tiles_next
-                                                          : tiles_plain;
-    tile_fn *const *other = tile_decodes(j) ? tiles_mx_plain : tiles_plain;
+                            : tile_decodes(j) ? mx ? tiles_mx : tiles_compact
+                            : tile_fetches(j) ? tiles_next
+                                              : tiles_plain;
+    tile_fn *const *other = !tile_decodes(j) ? tiles_plain
+                            : mx             ? tiles_mx_plain
+                                             : tiles_compact_plain;
     xt *x = (xt *)(j->scratch + CUT_ACC_BYTES + CUT_DECODED);
     struct tile t = {.mx = &j->cpu->mx};
 
@@ -732,6 +776,9 @@ static void run_cuts(const struct tile_job *j)
             for (int m = M; m < TILE_M_MAX; m++) {
                 t.w[m] = t.w[M - 1]; /* a last share's tile may be taller */
                 t.s[m] = t.s[M - 1];
+                t.e[m] = t.e[M - 1];
+                t.e_end[m] = t.e_end[M - 1];
+                t.lut[m] = t.lut[M - 1];
             }
             for (int r = 0; r < j->n_x; r += nr) {
                 int rows = imin(nr, j->n_x - r);
