@@ -176,8 +176,8 @@ static void write_session(struct bench *b, int len)
                             .chunk_bytes = STORE_CHUNK_BYTES,
                             .wake = on_wake,
                             .ctx = b};
-    struct store_transfer *t;
-    struct store *s;
+    struct store_transfer *t = NULL;
+    struct store *s = NULL;
 
     if (store_create(&s, &sc) < 0 || store_transfer_create(&t) < 0) {
         die(b->dir, strerror(errno));
