@@ -40,8 +40,8 @@
  *     with beta = 1 the id is distributed as the softmax of z over the kept.
  *
  * Logprobs are raw: of the l of step 0, before penalties, mask, temperature:
- *         logprob[i] = (l[i] - max l) - sample_log_total(sum sample_weight(l[i]
- *                      - max l))
+ *         logprob[i] = sample_logprob(l[i], max l, sample_log_total(sum
+ *                      sample_weight(l[i] - max l)))
  * Alternatives come in the order (l descending, id ascending). A `given` id is
  * only scored: steps 1 to 7 are skipped.
  *
@@ -193,6 +193,13 @@ SAMPLE_FN uint64_t sample_weight(float x)
 SAMPLE_FN float sample_log_total(uint64_t total)
 {
     return sample_log((float)total * 9.094947017729282e-13f);
+}
+
+/* A logprob, never -0: of equal logits some may be 0 and some -0, and which of
+ * them the largest is depends on how it was looked for. */
+SAMPLE_FN float sample_logprob(float l, float max, float log_total)
+{
+    return ((l - max) - log_total) + 0.0f;
 }
 
 SAMPLE_FN float sample_clamp(float z)

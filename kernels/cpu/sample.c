@@ -695,10 +695,11 @@ static void logprobs(const struct row *r, const float *x, float max,
 {
     float log_total = sample_log_total(total_weight(x, r->vocab, max));
 
-    ret->logprob = (x[ret->id] - max) - log_total;
+    ret->logprob = sample_logprob(x[ret->id], max, log_total);
     top_logits(x, r->vocab, r->p->n_top, ret);
     for (int i = 0; i < ret->n_top; i++) {
-        ret->top_logprob[i] = (ret->top_logprob[i] - max) - log_total;
+        ret->top_logprob[i] =
+            sample_logprob(ret->top_logprob[i], max, log_total);
     }
 }
 

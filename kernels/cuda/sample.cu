@@ -358,7 +358,7 @@ static __device__ void logprobs(const sample_params &p, sample_shared &s, int n_
     log_total = sample_log_total(block_total(s, total));
     n_top = n_top < p.vocab ? n_top : p.vocab;
     if (threadIdx.x == 0) {
-        out->logprob = (l[out->id] - max_l) - log_total;
+        out->logprob = sample_logprob(l[out->id], max_l, log_total);
         out->n_top = n_top;
     }
     for (int j = 0; j < n_top; j++) {
@@ -380,7 +380,7 @@ static __device__ void logprobs(const sample_params &p, sample_shared &s, int n_
             int id = (int)~(unsigned)after;
 
             out->top_id[j] = id;
-            out->top_logprob[j] = (l[id] - max_l) - log_total;
+            out->top_logprob[j] = sample_logprob(l[id], max_l, log_total);
         }
     }
 }

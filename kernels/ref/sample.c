@@ -153,13 +153,13 @@ static void logprobs(int n_top, const struct cand *c, int n,
     log_total = sample_log_total(total);
     for (int i = 0; i < n; i++) {
         if (c[i].id == ret->id) {
-            ret->logprob = (c[i].z - c[0].z) - log_total;
+            ret->logprob = sample_logprob(c[i].z, c[0].z, log_total);
         }
     }
     ret->n_top = n_top < n ? n_top : n;
     for (int i = 0; i < ret->n_top; i++) {
         ret->top_id[i] = c[i].id;
-        ret->top_logprob[i] = (c[i].z - c[0].z) - log_total;
+        ret->top_logprob[i] = sample_logprob(c[i].z, c[0].z, log_total);
     }
 }
 
