@@ -101,7 +101,7 @@ tests_libsynth_a_SOURCES = tests/synth.c tests/synth.h tests/synth_numbers.c
 tests_libsynth_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 EXTRA_PROGRAMS += tests/make_synth
 tests_make_synth_LDADD = tests/libsynth.a $(JANSSON_LIBS) $(LIBM)
-CLEANFILES += tests/make_synth$(EXEEXT) tests/libsynth.a tests/libckpt.a
+CLEANFILES += tests/libsynth.a tests/libckpt.a
 
 # Damage to checkpoints, for cmocka programs.
 EXTRA_LIBRARIES += tests/libckpt.a

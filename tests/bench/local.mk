@@ -20,7 +20,6 @@ BENCH += tests/bench/bench_linear
 tests_bench_bench_linear_SOURCES = tests/bench/bench_linear.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_linear_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench/bench_linear$(EXEEXT)
 
 bench: all $(BENCH)
 	@for b in $(BENCH); do \
@@ -36,20 +35,17 @@ bench: all $(BENCH)
 BENCH += tests/bench/bench_tokenizer
 EXTRA_PROGRAMS += tests/bench/bench_tokenizer
 tests_bench_bench_tokenizer_LDADD = $(TEXT_LIBS)
-CLEANFILES += tests/bench/bench_tokenizer$(EXEEXT)
 
 EXTRA_PROGRAMS += tests/bench/bench_sample
 BENCH += tests/bench/bench_sample
 tests_bench_bench_sample_SOURCES = tests/bench/bench_sample.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_sample_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench/bench_sample$(EXEEXT)
 
 EXTRA_PROGRAMS += tests/bench/bench_drafts
 BENCH += tests/bench/bench_drafts
 tests_bench_bench_drafts_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_bench_bench_drafts_LDADD = tests/libsynth.a $(MODEL_LIBS)
-CLEANFILES += tests/bench/bench_drafts$(EXEEXT)
 
 EXTRA_PROGRAMS += tests/bench/bench_expert tests/bench/bench_attn
 BENCH += tests/bench/bench_expert tests/bench/bench_attn
@@ -59,8 +55,6 @@ tests_bench_bench_expert_LDADD = $(KERNELS_LIBS)
 tests_bench_bench_attn_SOURCES = tests/bench/bench_attn.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_attn_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench/bench_expert$(EXEEXT) \
-	tests/bench/bench_attn$(EXEEXT)
 
 # How soon sleeping threads are at work again, and what they use until then.
 EXTRA_PROGRAMS += tests/bench/bench_pool
@@ -68,7 +62,6 @@ BENCH += tests/bench/bench_pool
 tests_bench_bench_pool_SOURCES = tests/bench/bench_pool.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_pool_LDADD = $(BASE_LIBS) $(KERNELS_LIBS)
-CLEANFILES += tests/bench/bench_pool$(EXEEXT)
 
 # `make check` links them all, so that none is found broken when it is wanted.
 check-local: tests/bench/bench_attn$(EXEEXT) tests/bench/bench_core$(EXEEXT) \
@@ -82,7 +75,6 @@ check-local: tests/bench/bench_attn$(EXEEXT) tests/bench/bench_core$(EXEEXT) \
 # The kernels of a device against kernels/cuda/ROOFLINE.md; skips without one.
 EXTRA_PROGRAMS += tests/bench/bench_gpu
 tests_bench_bench_gpu_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench/bench_gpu$(EXEEXT)
 bench-gpu: all tests/bench/bench_gpu$(EXEEXT)
 	@STEPD_PLUGIN_DIR=kernels/cuda tests/bench/bench_gpu$(EXEEXT) | \
 	    $(PYTHON3) $(srcdir)/tests/cuemu/roofline.py \
@@ -97,7 +89,6 @@ tests_bench_bench_model_SOURCES = tests/bench/bench_model.c \
 	tests/bench/streams.c tests/bench/streams.h \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_model_LDADD = tests/libsynth.a $(MODEL_LIBS)
-CLEANFILES += tests/bench/bench_model$(EXEEXT)
 
 bench-model: tests/bench/bench_model$(EXEEXT)
 	tests/bench/bench_model$(EXEEXT) $(ARGS)
@@ -107,20 +98,17 @@ EXTRA_PROGRAMS += tests/bench/bench_mask
 BENCH += tests/bench/bench_mask
 tests_bench_bench_mask_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_bench_bench_mask_LDADD = daemon/libsched.a $(TEXT_LIBS)
-CLEANFILES += tests/bench/bench_mask$(EXEEXT)
 
 # The scheduler over a model that takes no time.
 EXTRA_PROGRAMS += tests/bench/bench_core
 BENCH += tests/bench/bench_core
 tests_bench_bench_core_LDADD = daemon/libsched.a $(TEXT_LIBS)
-CLEANFILES += tests/bench/bench_core$(EXEEXT)
 
 # A saved session of 32,768 tokens, restored; over model D of bench-model.
 EXTRA_PROGRAMS += tests/bench/bench_session
 tests_bench_bench_session_SOURCES = tests/bench/bench_session.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_session_LDADD = $(SCHED_LIBS)
-CLEANFILES += tests/bench/bench_session$(EXEEXT)
 
 bench-session: tests/bench/bench_session$(EXEEXT)
 	tests/bench/bench_session$(EXEEXT) $(ARGS)

@@ -46,7 +46,7 @@ tests_cuemu_bad_stepd_none_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_NONE
 tests_cuemu_bad_stepd_none_so_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_cuemu_bad_stepd_none_so_LDFLAGS = $(CUEMU_LINK)
 
-CLEANFILES += $(CUEMU_PLUGIN_TEST) tests/kernels/*.gpu.log \
+CLEANFILES += tests/kernels/*.gpu.log \
 	tests/daemon/*.gpu.log
 
 TEST_CUDA = tests/cuemu/test_static.sh tests/cuemu/test_plugin.sh \
@@ -126,7 +126,7 @@ tests_cuemu_fake_libcublasLt_so_13_CFLAGS = $(AM_CFLAGS) -fPIC \
 tests_cuemu_fake_libcublasLt_so_13_LDFLAGS = $(CUEMU_LINK) \
 	-Wl,-soname,libcublasLt.so.13
 
-CLEANFILES += $(EXTRA_PROGRAMS) tests/cuemu/libk_plain.a \
+CLEANFILES += tests/cuemu/libk_plain.a \
 	tests/cuemu/libk_asan.a tests/cuemu/libk_race.a
 
 check-cuemu: all $(check_PROGRAMS) $(check_DATA) \

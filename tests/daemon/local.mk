@@ -71,7 +71,6 @@ tests_daemon_test_tokfile_LDADD = $(TEXT_LIBS) $(TEST_LIBS)
 EXTRA_PROGRAMS += tests/daemon/make_answers
 tests_daemon_make_answers_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_daemon_make_answers_LDADD = $(TEXT_LIBS)
-CLEANFILES += tests/daemon/make_answers$(EXEEXT)
 check_DATA += tests/daemon/make_answers$(EXEEXT)
 dist_check_SCRIPTS += tests/daemon/test_schema_valid.sh
 
