@@ -132,6 +132,15 @@ void ckpt_remove(char *dir)
     free(dir);
 }
 
+char *ckpt_state_folder(const char *dir)
+{
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s-state", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    return path;
+}
+
 /* ---- shards -------------------------------------------------------------- */
 
 static struct shard *load(const char *dir, const char *name)

@@ -18,6 +18,9 @@ char *ckpt_synth(const struct synth *s);
 char *ckpt_copy(const char *from);
 void ckpt_remove(char *dir);
 
+/* An empty folder for state, beside a checkpoint's; static. */
+char *ckpt_state_folder(const char *dir);
+
 /* "dir/name", in a static ring of eight. */
 const char *ckpt_path(const char *dir, const char *name);
 

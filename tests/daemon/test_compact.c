@@ -27,16 +27,6 @@ static char *micro(enum synth_dialect d)
     return ckpt_synth(&s);
 }
 
-/* An empty folder for state, beside a checkpoint's. */
-static char *state_folder(const char *dir)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s-state", dir);
-    assert_int_equal(mkdir(path, 0700), 0);
-    return path;
-}
-
 /* The only file of the folder that ends in .bin. */
 static const char *cache_file(const char *folder)
 {
@@ -179,7 +169,7 @@ static void begin(struct life *l)
 {
     memset(l, 0, sizeof(*l));
     l->dir = micro(SYNTH_MXFP4);
-    l->folder = state_folder(l->dir);
+    l->folder = ckpt_state_folder(l->dir);
     start(l->dir, l->folder, l->notes, &l->first);
     assert_non_null(strstr(l->notes, "weights = compact: made "));
 }

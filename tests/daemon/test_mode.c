@@ -86,15 +86,6 @@ static char *mostly_bf16(void)
     return ckpt_synth(&s);
 }
 
-static char *state_folder(const char *dir)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s-state", dir);
-    assert_int_equal(mkdir(path, 0700), 0);
-    return path;
-}
-
 static void drop(char *dir, const char *state, const struct checkpoint *ck)
 {
     char path[COMPACT_MAX_PATH];
@@ -109,7 +100,7 @@ static void drop(char *dir, const char *state, const struct checkpoint *ck)
 static void test_auto_says_what_it_means_and_why(void **state)
 {
     char *dir = mostly_bf16(), none[600];
-    const char *folder = state_folder(dir);
+    const char *folder = ckpt_state_folder(dir);
     struct opened o;
 
     (void)state;
@@ -146,7 +137,7 @@ static void test_auto_says_what_it_means_and_why(void **state)
 static void test_auto_maps_where_the_file_cannot_be_made(void **state)
 {
     char *dir = mostly_bf16();
-    const char *folder = state_folder(dir);
+    const char *folder = ckpt_state_folder(dir);
     struct opened o;
 
     (void)state;
@@ -231,7 +222,7 @@ static struct held start(const char *dir, const char *folder,
 static void test_a_start_maps_and_does_not_read(void **state)
 {
     char *dir = mostly_bf16();
-    const char *folder = state_folder(dir);
+    const char *folder = ckpt_state_folder(dir);
     struct held map, made, mapped, copied;
     struct opened o;
 
@@ -258,7 +249,7 @@ static void test_a_start_maps_and_does_not_read(void **state)
 static void test_compact_holds_less_than_the_files(void **state)
 {
     char *dir = mostly_bf16();
-    const char *folder = state_folder(dir);
+    const char *folder = ckpt_state_folder(dir);
     struct opened o;
 
     (void)state;
