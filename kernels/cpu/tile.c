@@ -385,57 +385,31 @@ INLINE void tile_compact(const struct tile *t, int M, int N, enum fetch fetch,
 
 typedef void tile_fn(const struct tile *t);
 
-#define FEW(n)                                         \
-    static void few_bf16_##n(const struct tile *t)     \
-    {                                                  \
-        tile_bf16(t, FEW_M, n, FETCH_AHEAD, false);    \
-    }                                                  \
-    static void few_compact_##n(const struct tile *t)  \
-    {                                                  \
-        tile_compact(t, FEW_M, n, FETCH_AHEAD, false); \
-    }                                                  \
-    static void few_mx_##n(const struct tile *t)       \
-    {                                                  \
-        tile_mx(t, MX_M, n, FETCH_AHEAD, false);       \
+#define TILE_FN(name, n, ...)                    \
+    static void name##_##n(const struct tile *t) \
+    {                                            \
+        __VA_ARGS__;                             \
     }
+
+#define FEW(n)                                                             \
+    TILE_FN(few_bf16, n, tile_bf16(t, FEW_M, n, FETCH_AHEAD, false))       \
+    TILE_FN(few_compact, n, tile_compact(t, FEW_M, n, FETCH_AHEAD, false)) \
+    TILE_FN(few_mx, n, tile_mx(t, MX_M, n, FETCH_AHEAD, false))
 FEW(1)
 FEW(2)
 FEW(3)
 FEW(4)
 
-#define TILE(n)                                              \
-    static void tile_compact_##n(const struct tile *t)       \
-    {                                                        \
-        tile_compact(t, TILE_M(n), n, FETCH_NEXT, true);     \
-    }                                                        \
-    static void tile_compact_plain_##n(const struct tile *t) \
-    {                                                        \
-        tile_compact(t, TILE_M(n), n, FETCH_NONE, true);     \
-    }                                                        \
-    static void tile_mx_##n(const struct tile *t)            \
-    {                                                        \
-        tile_mx(t, TILE_M(n), n, FETCH_NEXT, true);          \
-    }                                                        \
-    static void tile_mx_plain_##n(const struct tile *t)      \
-    {                                                        \
-        tile_mx(t, TILE_M(n), n, FETCH_NONE, true);          \
-    }                                                        \
-    static void tile_ahead_##n(const struct tile *t)         \
-    {                                                        \
-        tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true);       \
-    }                                                        \
-    static void tile_next_##n(const struct tile *t)          \
-    {                                                        \
-        tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true);        \
-    }                                                        \
-    static void tile_plain_##n(const struct tile *t)         \
-    {                                                        \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, true);        \
-    }                                                        \
-    static void tile_gemm_##n(const struct tile *t)          \
-    {                                                        \
-        tile_bf16(t, TILE_M(n), n, FETCH_NONE, false);       \
-    }
+#define TILE(n)                                                               \
+    TILE_FN(tile_ahead, n, tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true))     \
+    TILE_FN(tile_next, n, tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true))       \
+    TILE_FN(tile_plain, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, true))      \
+    TILE_FN(tile_gemm, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, false))      \
+    TILE_FN(tile_compact, n, tile_compact(t, TILE_M(n), n, FETCH_NEXT, true)) \
+    TILE_FN(tile_compact_plain, n,                                            \
+            tile_compact(t, TILE_M(n), n, FETCH_NONE, true))                  \
+    TILE_FN(tile_mx, n, tile_mx(t, TILE_M(n), n, FETCH_NEXT, true))           \
+    TILE_FN(tile_mx_plain, n, tile_mx(t, TILE_M(n), n, FETCH_NONE, true))
 TILE(1)
 TILE(2)
 TILE(3)
