@@ -294,6 +294,20 @@ void mk_take(struct mk *k, struct mk_req *r, const struct model_span *s,
     }
 }
 
+void mk_assert_same(const char *what, int i, const struct mk_req *a,
+                    const struct mk_req *b)
+{
+    assert_int_equal(a->n_ids, b->n_ids);
+    for (int j = a->n_prompt; j < a->n_ids; j++) {
+        if (a->ids[j] != b->ids[j] ||
+            memcmp(&a->logprob[j], &b->logprob[j], sizeof(float)) != 0) {
+            fail_msg("%s: request %d, position %d: %d %a, expected %d %a", what,
+                     i, j, a->ids[j], (double)a->logprob[j], b->ids[j],
+                     (double)b->logprob[j]);
+        }
+    }
+}
+
 void mk_step(struct mk *k, struct mk_req **r, int n)
 {
     static int32_t ids[64][MK_MAX];

@@ -95,6 +95,10 @@ struct model_span mk_span(struct mk *k, struct mk_req *r, int max_rows,
 /* What a collected span means for r. */
 void mk_take(struct mk *k, struct mk_req *r, const struct model_span *s,
              const struct model_out *o);
+/* Fails unless both answered with the same ids and logprobs, to the bit; what
+ * and i name the case. */
+void mk_assert_same(const char *what, int i, const struct mk_req *a,
+                    const struct mk_req *b);
 
 /* ---- golden data ---- */
 

@@ -19,20 +19,6 @@ static struct mk *open_tiny(const struct mk_backend *b)
     return mk_open(test_data("step-tiny"), b, -1, 0);
 }
 
-static void assert_same_answer(const char *what, int i, const struct mk_req *a,
-                               const struct mk_req *b)
-{
-    assert_int_equal(a->n_ids, b->n_ids);
-    for (int j = a->n_prompt; j < a->n_ids; j++) {
-        if (a->ids[j] != b->ids[j] ||
-            memcmp(&a->logprob[j], &b->logprob[j], sizeof(float)) != 0) {
-            fail_msg("%s: request %d, position %d: %d %a, expected %d %a", what,
-                     i, j, a->ids[j], (double)a->logprob[j], b->ids[j],
-                     (double)b->logprob[j]);
-        }
-    }
-}
-
 /* ---- lossless ---- */
 
 /* Cases first .. first + n - 1, `at_once` a step. */
@@ -92,7 +78,7 @@ static void test_fr_47_drafts_never_change_an_answer(void **state)
                 snprintf(what, sizeof(what), "%s T %g drafts %d", on->name,
                          (double)temperature[t], depth);
                 for (int i = 0; i < most; i++) {
-                    assert_same_answer(what, i, &got[i], &plain[i]);
+                    mk_assert_same(what, i, &got[i], &plain[i]);
                     accepted += got[i].n_accepted;
                 }
             }
@@ -405,7 +391,7 @@ static void test_a_gap_heals_after_three_windows(void **state)
     r.chunk = 0;
     mk_start(k, &r, &mk_greedy, c->prompt, c->n_prompt, 4);
     mk_run(k, &one, 1);
-    assert_same_answer("after a gap", 5, &late, &r);
+    mk_assert_same("after a gap", 5, &late, &r);
     check_cache(k, &late, heal);
     mk_close(k);
 }
@@ -649,7 +635,7 @@ static void test_chosen_depths_never_change_an_answer(void **state)
     }
     assert_true((depths & (depths - 1)) != 0); /* more than one */
     for (int i = 0; i < N; i++) {
-        assert_same_answer("chosen depths", i, &chosen[i], &plain[i]);
+        mk_assert_same("chosen depths", i, &chosen[i], &plain[i]);
     }
 }
 

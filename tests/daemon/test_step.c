@@ -105,20 +105,6 @@ static void start_mix(struct mk *k, struct mk_req *r, int i, int n_new)
     start_mix_drafting(k, r, i, n_new, 0);
 }
 
-static void assert_same_answer(const char *what, int i, const struct mk_req *a,
-                               const struct mk_req *b)
-{
-    assert_int_equal(a->n_ids, b->n_ids);
-    for (int j = a->n_prompt; j < a->n_ids; j++) {
-        if (a->ids[j] != b->ids[j] ||
-            memcmp(&a->logprob[j], &b->logprob[j], sizeof(float)) != 0) {
-            fail_msg("%s: request %d, position %d: %d %a, expected %d %a", what,
-                     i, j, a->ids[j], (double)a->logprob[j], b->ids[j],
-                     (double)b->logprob[j]);
-        }
-    }
-}
-
 /* Runs the whole mix on b, `at_once` a step, and keeps the answers. */
 static void run_mix(const struct mk_backend *b, int n, int n_new, int at_once,
                     int chunk, int max_rows, struct mk_req *ret)
@@ -155,7 +141,7 @@ static void check_mix(const char *what, const struct mk_backend *b, int n,
 
     run_mix(b, n, n_new, at_once, chunk, max_rows, got);
     for (int i = 0; i < n; i++) {
-        assert_same_answer(what, i, &got[i], &want[i]);
+        mk_assert_same(what, i, &got[i], &want[i]);
     }
 }
 
@@ -256,14 +242,14 @@ static void cancel_at(const struct mk_backend *b, int at,
 
         mk_take(k, &r[i], &span[i], &out[i]);
         mk_run(k, &one, 1);
-        assert_same_answer("beside a cancelled one", i, &r[i], &want[i]);
+        mk_assert_same("beside a cancelled one", i, &r[i], &want[i]);
     }
     /* the sequence itself can go on from where it was */
     {
         struct mk_req *one = &r[1];
 
         mk_run(k, &one, 1);
-        assert_same_answer("cancelled and run again", 1, &r[1], &want[1]);
+        mk_assert_same("cancelled and run again", 1, &r[1], &want[1]);
     }
     mk_close(k);
 }
@@ -344,7 +330,7 @@ static void test_fr_53_nonfinite_rows_fail_their_span_alone(void **state)
         assert_int_equal(model_seq_len(k->m, r[0].seq), r[0].len);
         mk_take(k, &r[1], &span[1], &out[1]);
         mk_run(k, &both[1], 1);
-        assert_same_answer("beside a failed one", 1, &r[1], &want[1]);
+        mk_assert_same("beside a failed one", 1, &r[1], &want[1]);
         mk_close(k);
     }
 }
@@ -622,7 +608,7 @@ static void test_pages_can_be_copied_and_moved(void **state)
     mk_run(k, &all, 1);
     all = &b;
     mk_run(k, &all, 1);
-    assert_same_answer("on copied pages", 1, &b, &a);
+    mk_assert_same("on copied pages", 1, &b, &a);
     mk_close(k);
 }
 
