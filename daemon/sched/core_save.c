@@ -25,9 +25,13 @@
 #include "daemon/base/die.h"
 #include "daemon/sched/core_priv.h"
 
-/* What is moved between two steps, in chunks: milliseconds that running
- * requests wait for it. */
+/* What is moved between two steps, which running requests wait for: of a save
+ * so many chunks at the most; of a load what comes in a share of the step's
+ * target. The reader has the cores to itself only meanwhile, so it is waited
+ * for, but no longer than a chunk takes that lies in the page cache. */
 #define CHUNKS_A_STEP 4
+#define LOAD_SHARE 4
+#define CHUNK_WAIT_MS 1
 
 struct saving {
     struct saving *next;
@@ -518,10 +522,10 @@ static void make_room(struct core *c, struct saving *x)
     x->no_room = false;
 }
 
-/* The next chunk from the thread: bytes, 0: none. */
-static size_t import(struct core *c, struct saving *x)
+/* The next chunk from the thread, waited for: bytes, 0: none. */
+static size_t import(struct core *c, struct saving *x, int wait_ms)
 {
-    struct store_chunk *k = mbox_pop(x->t->chunk);
+    struct store_chunk *k = mbox_pop_wait(x->t->chunk, wait_ms);
     size_t bytes = sizeof(*k);
     int r = 0;
 
@@ -663,10 +667,37 @@ void core_see_saves(struct core *c, const struct core_owner *o,
 
 /* ---- tending ------------------------------------------------------------- */
 
+static bool export_some(struct core *c, struct saving *x)
+{
+    size_t bytes = 0, n;
+
+    do {
+        n = export(c, x);
+        bytes += n;
+    } while (n > 0 && bytes < CHUNKS_A_STEP * c->conf.store_chunk);
+    return bytes > 0;
+}
+
+/* running: the thread has not ended yet. The first chunk is not waited for: a
+ * disk that is slower than the steps costs them nothing. */
+static bool import_some(struct core *c, struct saving *x, bool running)
+{
+    uint64_t end =
+        core_now_us(c) + (uint64_t)c->conf.step_target_ms * 1000 / LOAD_SHARE;
+    bool moved = false;
+
+    while (import(c, x, moved && running ? CHUNK_WAIT_MS : 0) > 0) {
+        moved = true;
+        if (core_now_us(c) >= end) {
+            break;
+        }
+    }
+    return moved;
+}
+
 bool core_tend(struct core *c)
 {
     struct saving *x = c->saving;
-    size_t bytes = 0, n;
     bool moved = false;
     int state;
 
@@ -678,11 +709,9 @@ bool core_tend(struct core *c)
         store_start(c->store, x->t);
     }
     state = atomic_load(&x->t->state);
-    do {
-        n = x->t->load ? import(c, x) : export(c, x);
-        bytes += n;
-    } while (n > 0 && bytes < CHUNKS_A_STEP * c->conf.store_chunk);
-    moved = moved || bytes > 0;
+    if (x->t->load ? import_some(c, x, state == 0) : export_some(c, x)) {
+        moved = true;
+    }
     if (state == 0 || (x->t->load && mbox_count(x->t->chunk) > 0)) {
         return moved;
     }

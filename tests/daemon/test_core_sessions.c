@@ -330,11 +330,21 @@ static void test_others_go_on_during_a_transfer(void **state)
     rig_finish(&r);
 }
 
+/* A look at this clock, and each chunk that is read in costs one, takes 1 ms.
+ */
+static uint64_t ticking(void *ctx)
+{
+    struct rig *r = ctx;
+
+    return r->clock_us += 1000;
+}
+
 /* A long session is moved a few chunks at a time, and whoever runs makes a step
- * between two of these turns: none waits for the whole. */
+ * between two of these turns: none waits for the whole. A save moves four, a
+ * load what comes in a quarter of the step's target. */
 static void test_steps_between_the_chunks(void **state)
 {
-    enum { CHUNKS_A_STEP = 4 };
+    enum { CHUNKS_A_STEP = 4, TARGET_MS = 4 * CHUNKS_A_STEP };
     struct answer *a, *b;
     int pages = 0;
 
@@ -352,6 +362,8 @@ static void test_steps_between_the_chunks(void **state)
         /* A page is a chunk. */
         core_destroy(r.core);
         r.conf.store_chunk = model_page_bytes(r.model, MODEL_FULL);
+        r.conf.step_target_ms = TARGET_MS;
+        r.conf.now_us = ticking;
         assert_int_equal(core_create(&r.core, &r.conf), 0);
         if (load == 0) {
             make(&r, 1, "a", 900, 0, 20);
