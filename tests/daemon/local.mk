@@ -182,6 +182,11 @@ check_PROGRAMS += tests/daemon/test_core_end
 tests_daemon_test_core_end_SOURCES = tests/daemon/test_core_end.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)
 tests_daemon_test_core_end_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_step
+tests_daemon_test_core_step_SOURCES = tests/daemon/test_core_step.c \
+	tests/daemon/core_rig.h $(SCHED_FAKE)
+tests_daemon_test_core_step_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+tests_daemon_test_core_step_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=batch_plan
 check_PROGRAMS += tests/daemon/test_core_memory
 tests_daemon_test_core_memory_SOURCES = tests/daemon/test_core_memory.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)
