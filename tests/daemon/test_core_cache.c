@@ -307,6 +307,50 @@ static void test_nothing_of_a_failed_request_is_kept(void **state)
     rig_finish(&r);
 }
 
+/* Sixteen conversations take turns over a pool for a quarter of them: each turn
+ * is the conversation so far and a question. Some find theirs again, and what
+ * cached_tokens says is what was not computed: it shows in the steps. */
+static void test_conversations_in_turn_over_a_quarter_of_the_pool(void **state)
+{
+    enum { TALKS = 16, TURNS = 6, CHUNK = 64, BEGIN = 600, MORE = 24 };
+    static int32_t talk[TALKS][BEGIN + TURNS * MORE];
+    int cached = 0;
+    struct rig r;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    fake.pages[MODEL_FULL] = TALKS * BEGIN / MODEL_PAGE_TOK / 4;
+    fake.pages[MODEL_SLIDING] = fake.pages[MODEL_FULL];
+    rig_init(&r);
+    r.conf.prefill_chunk = CHUNK;
+    rig_start(&r);
+    for (int k = 0; k < TALKS; k++) {
+        fill(talk[k], BEGIN + TURNS * MORE, k);
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int k = 0; k < TALKS; k++) {
+            int n = BEGIN + turn * MORE, steps;
+            struct core_counts before, after;
+            struct answer *a;
+
+            core_counts(r.core, &before);
+            a = run_job(
+                &r, job_of((uint64_t)(turn * TALKS + k + 1), talk[k], n, 1));
+            core_counts(r.core, &after);
+            steps = (int)(after.steps - before.steps);
+            n -= a->usage.cached_tokens;
+            assert_int_equal(steps, (n + CHUNK - 1) / CHUNK);
+            assert_in_range(n, 1, BEGIN + turn * MORE);
+            cached += a->usage.cached_tokens;
+        }
+    }
+    /* One of the four that fit is the one that runs, and one is on its way out:
+     * two is the best there is for a cycle. */
+    assert_in_range(cached, 3 * BEGIN / 2 * (TURNS - 1),
+                    3 * (BEGIN + TURNS * MORE) * (TURNS - 1));
+    rig_finish(&r);
+}
+
 /* A pool for one request of max_model_len and no page more: it gets there
  * although the index would like to keep its pages. */
 static void test_the_longest_request_fits_alone(void **state)
@@ -450,6 +494,8 @@ int main(void)
         cmocka_unit_test_setup(test_domains, setup),
         cmocka_unit_test_setup(test_without_the_cache_nothing_is_reused, setup),
         cmocka_unit_test_setup(test_nothing_of_a_failed_request_is_kept, setup),
+        cmocka_unit_test_setup(
+            test_conversations_in_turn_over_a_quarter_of_the_pool, setup),
         cmocka_unit_test_setup(test_the_longest_request_fits_alone, setup),
         cmocka_unit_test_setup(test_memory_is_asked_for_beside_pages_in_use,
                                setup),
