@@ -201,7 +201,9 @@ struct cli_generate {
     const char *schema; /* --json-schema FILE */
     struct cli_list files, choices, biases;
     struct cli_text tools; /* --tools FILE: what it holds */
-    bool newline;          /* the text ends with one, in a pipe too */
+    const char *effort;    /* --reasoning EFFORT */
+    bool no_thinking;
+    bool newline; /* the text ends with one, in a pipe too */
     struct cli_text *answer, *reasoning; /* NULL, or where to keep the text */
     bool ended;            /* the last event of the last run has come */
     struct json_t **calls; /* NULL, or where to keep the answer's tool calls */

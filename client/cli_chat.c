@@ -40,6 +40,17 @@ static int set_tools(struct cli_generate *g, const char *path)
     return code;
 }
 
+static void set_reasoning(struct cli_generate *g)
+{
+    if (g->effort != NULL) {
+        step_request_set_str(g->r, "reasoning_effort", g->effort,
+                             strlen(g->effort));
+    }
+    if (g->no_thinking) {
+        step_request_set_bool(g->r, "thinking", false);
+    }
+}
+
 /* The question as the last message. The last newline of standard input or of a
  * file ends its last line and is not part of the question. */
 static int set_prompt(struct cli *cli, struct cli_generate *g, int argc,
@@ -107,9 +118,9 @@ static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
          "JSON list of functions that the model may call"},
         {"tool-choice", CLI_TEXT, "NAME", NULL, &tool_choice,
          "auto, none, required, or a function's name"},
-        {"reasoning", CLI_KEY_STR, "EFFORT", "reasoning_effort", NULL,
+        {"reasoning", CLI_TEXT, "EFFORT", NULL, &g->effort,
          "low, medium or high"},
-        {"no-thinking", CLI_KEY_FALSE, NULL, "thinking", NULL,
+        {"no-thinking", CLI_FLAG, NULL, NULL, &g->no_thinking,
          "answer without reasoning"},
         {"show-reasoning", CLI_FLAG, NULL, NULL, &g->show_reasoning,
          "print the reasoning in a pipe too"},
@@ -127,6 +138,7 @@ static int run(struct cli *cli, struct cli_generate *g, int argc, char **argv)
     if (n > 1) {
         return cli_usage(cli, "the prompt must be one argument: quote it");
     }
+    set_reasoning(g);
     code = tools != NULL ? set_tools(g, tools) : 0;
     if (code == 0 && tool_choice != NULL) {
         set_tool_choice(g->r, tool_choice);

@@ -333,7 +333,7 @@ static void do_session(struct repl *q, const char *arg)
     }
 }
 
-/* All that the daemon renders: the tools too. */
+/* All that the daemon renders: what the prompt begins with, too. */
 static json_t *conversation(const struct repl *q)
 {
     json_t *all = json_array();
@@ -346,6 +346,12 @@ static json_t *conversation(const struct repl *q)
     if (o != NULL && q->g->tools.n > 0) {
         json_object_set_new(o, "tools",
                             json_loadb(q->g->tools.p, q->g->tools.n, 0, NULL));
+    }
+    if (o != NULL && q->g->effort != NULL) {
+        json_object_set_new(o, "reasoning_effort", json_string(q->g->effort));
+    }
+    if (o != NULL && q->g->no_thinking) {
+        json_object_set_new(o, "thinking", json_false());
     }
     return o;
 }

@@ -284,22 +284,24 @@ def test_commands(fake, folder):
 
 
 def test_save_holds_what_was_sent(fake, folder):
-    """The tools too, which the prompt begins with: render shows the same."""
+    """Tools, effort and thinking too: render shows the same prompt."""
     tools = [{"type": "function", "function": {
         "name": "weather", "parameters": {"type": "object"}}}]
     file = os.path.join(folder, "tools.json")
     with open(file, "w", encoding="utf-8") as f:
         json.dump(tools, f)
     saved = os.path.join(folder, "with tools.json")
-    t = repl(fake, "--tools", file)
+    more = {"tools": tools, "reasoning_effort": "low", "thinking": False}
+    t = repl(fake, "--tools", file, "--reasoning", "low", "--no-thinking")
     t.say("sunny", "sunny\r\n")
     t.say(f"/save {saved}", "2 messages in ")
     t.quit()
-    assert fake.requests()[-1]["tools"] == tools
+    asked = fake.requests()[-1]
+    assert {key: asked[key] for key in more} == more
     with open(saved, encoding="utf-8") as f:
         assert json.load(f) == {"messages": [
             {"role": "user", "content": "sunny"},
-            {"role": "assistant", "content": "sunny"}], "tools": tools}
+            {"role": "assistant", "content": "sunny"}], **more}
 
 
 def test_sessions_send_what_is_new(_, folder):
