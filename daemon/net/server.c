@@ -242,6 +242,31 @@ static int free_slot(struct server *s)
     return -1;
 }
 
+/* He cannot read stepd.conf, it may be: what to ask for is in the message. */
+static void deny(struct server *s, struct conn *c, const char *log,
+                 const char *may)
+{
+    char text[256];
+
+    s->n_refused++;
+    count_error(s, WIRE_E_DENIED);
+    log_refusal(s, c->peer.uid, WIRE_E_DENIED, log);
+    if (c->peer.uid == PEER_NOBODY) {
+        (void)snprintf(text, sizeof(text),
+                       "this user %s use this daemon: uid %d is what it sees "
+                       "of every user unknown to its user namespace "
+                       "(PrivateUsers=yes, or a container)",
+                       may, PEER_NOBODY);
+    } else {
+        (void)snprintf(text, sizeof(text),
+                       "this user %s use this daemon: uid %u is on no list of "
+                       "its stepd.conf (allow_users, allow_groups; an "
+                       "administrator adds it and reloads)",
+                       may, c->peer.uid);
+    }
+    conn_fail(c, WIRE_E_DENIED, text);
+}
+
 void server_add(struct server *s, int fd)
 {
     struct peer_ids ids;
@@ -275,10 +300,7 @@ void server_add(struct server *s, int fd)
     s->conns[slot] = c;
     log_debug("uid=%u pid=%d connected", peer.uid, (int)peer.pid);
     if (!welcome) {
-        s->n_refused++;
-        count_error(s, WIRE_E_DENIED);
-        log_refusal(s, peer.uid, WIRE_E_DENIED, "not on a list");
-        conn_fail(c, WIRE_E_DENIED, "this user may not use this daemon");
+        deny(s, c, "not on a list", "may not");
     }
 }
 
@@ -490,10 +512,7 @@ void server_reconfigured(struct server *s)
             peer_judge(&ids, s->conf, s->self_uid, &c->peer)) {
             continue;
         }
-        s->n_refused++;
-        count_error(s, WIRE_E_DENIED);
-        log_refusal(s, c->peer.uid, WIRE_E_DENIED, "no longer on a list");
-        conn_fail(c, WIRE_E_DENIED, "this user may no longer use this daemon");
+        deny(s, c, "no longer on a list", "may no longer");
     }
 }
 

@@ -657,34 +657,51 @@ static void test_observers_get_status_and_metrics_only(void **state)
     client_close(&owner);
 }
 
-/* Not on a list: a typed reply, then closed; readable also for a client that
- * says hello first, as all do. */
+/* The uid that connects, told so. Root is always let in: be somebody else while
+ * connecting. */
+static void refused_as(uint32_t uid, const char *why)
+{
+    struct client c;
+    char want[320];
+
+    if (geteuid() == 0) {
+        assert_int_equal(seteuid(uid), 0);
+    }
+    client_connect(b, &c);
+    if (getuid() == 0) {
+        assert_int_equal(seteuid(0), 0);
+    }
+    client_say(b, &c, HELLO);
+    (void)snprintf(
+        want, sizeof(want),
+        "{\"id\": 0, \"event\": \"error\", \"code\": \"denied\", "
+        "\"message\": \"this user may not use this daemon: uid %u %s",
+        uid, why);
+    expect_like(b, &c, want);
+    expect_closed(b, &c);
+    client_close(&c);
+    bench_run(b);
+    assert_int_equal(b->server->n_conns, 0);
+}
+
+/* Not on a list: a typed reply that says which lists, then closed; readable
+ * also for a client that says hello first, as all do. */
 static void fr_78_denied_is_a_typed_reply(void **state)
 {
     struct conf_ids before = b->conf.allow_users;
     uint32_t id = 424242;
-    struct client c;
 
     (void)state;
     if (geteuid() == 0) {
-        /* Root is always let in: be somebody else while connecting. */
-        assert_int_equal(seteuid(4321), 0);
+        refused_as(PEER_NOBODY, "is what it sees of every user unknown to its "
+                                "user namespace (PrivateUsers=yes, ");
     } else {
         b->server->self_uid = id;
     }
     b->conf.allow_users.id = &id;
     b->conf.allow_users.n = 1;
-    client_connect(b, &c);
-    if (geteuid() == 4321) {
-        assert_int_equal(seteuid(0), 0);
-    }
-    client_say(b, &c, HELLO);
-    expect_like(b, &c,
-                "{\"id\": 0, \"event\": \"error\", \"code\": \"denied\"");
-    expect_closed(b, &c);
-    client_close(&c);
-    bench_run(b);
-    assert_int_equal(b->server->n_conns, 0);
+    refused_as(geteuid() == 0 ? 4321 : geteuid(),
+               "is on no list of its stepd.conf (allow_users, allow_groups; ");
     assert_non_null(strstr(bench_log(b), "refused: denied (not on a list)"));
     b->conf.allow_users = before;
 }
