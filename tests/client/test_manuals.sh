@@ -105,6 +105,12 @@ start_stepd
 mapfile -t names < <(ctl metrics | sed -n 's/^# TYPE \([a-z_0-9]*\) .*/\1/p')
 n_names "metrics" 25 "${names[@]}"
 documented stepd.8 "${names[@]}"
+# What their labels say, but for ops, codes and numbers.
+mapfile -t names < <(ctl metrics |
+    sed -En 's/.*[{](state|kind|use|outcome|part|group)="([a-z_]+)"[}].*/\2/p' |
+    sort -u)
+n_names "the labels'" 25 "${names[@]}"
+documented stepd.8 "${names[@]}"
 stop_stepd
 
 if [ "${#missing[@]}" -gt 0 ]; then

@@ -7,12 +7,21 @@
 
 #include "daemon/base/hist.h"
 
-static void test_bounds_rise(void **state)
+/* As stepd(8) says: 0.0005 s, then 1, 2.5 and 5 of each decade, to 250 s. */
+static void test_bounds_are_those_of_the_manual(void **state)
 {
+    static const double of_decade[] = {1, 2.5, 5};
+    double decade = 0.001;
+
     (void)state;
+    assert_true(hist_bound[0] == 0.0005);
     for (int i = 1; i < HIST_N_BOUNDS; i++) {
-        assert_true(hist_bound[i] > hist_bound[i - 1]);
+        double want = decade * of_decade[(i - 1) % 3];
+
+        assert_true(fabs(hist_bound[i] / want - 1) < 1e-9);
+        decade *= i % 3 == 0 ? 10 : 1;
     }
+    assert_true(hist_bound[HIST_N_BOUNDS - 1] == 250);
 }
 
 /* A bound belongs to the bucket below it, as Prometheus' `le` says. */
@@ -55,7 +64,7 @@ static void test_quantiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds_rise),
+        cmocka_unit_test(test_bounds_are_those_of_the_manual),
         cmocka_unit_test(test_times_fall_into_their_buckets),
         cmocka_unit_test(test_quantiles),
     };
