@@ -227,6 +227,82 @@ static void test_shapes_and_graphs(void **state)
     assert_int_equal(f->live, 0);
 }
 
+enum { N_ROWS = 128, N_COLS = 32, N_OUTS = 8 };
+
+struct change {
+    struct kern_linear_args a;
+    struct kern_ptr out[2];
+};
+
+/* One step: both outputs anew, and the product. */
+static void change_step(struct kt *t, uint64_t key, const struct change *c,
+                        float (*ret)[N_ROWS * N_OUTS])
+{
+    kt_ok(t, kern_begin(t->k, key));
+    for (int i = 0; i < 2; i++) {
+        kt_ok(t, kern_fill(t->k, c->out[i], 0x3c, sizeof(*ret)));
+    }
+    kt_ok(t, kern_linear(t->k, &c->a));
+    kt_ok(t, kern_end(t->k));
+    for (int i = 0; i < 2; i++) {
+        kt_get(t, ret[i], c->out[i], sizeof(*ret));
+    }
+}
+
+/* A step of a shape that is a graph already, with one argument of its product
+ * changed: other rows of x, another weight, another output, on top of what is
+ * there. It must be what such a step is without graphs. */
+static void test_new_arguments_are_no_replay(void **state)
+{
+    static uint16_t x[2 * N_ROWS * N_COLS];
+    static float want[2][N_ROWS * N_OUTS], now[2][N_ROWS * N_OUTS],
+        base[2][N_ROWS * N_OUTS];
+    struct fake_lt *f = fake();
+    struct kt *t = open_one(true);
+    struct change c[5];
+
+    (void)state;
+    memset(c, 0, sizeof(c));
+    kt_fill_bf16(x, sizeof(x) / sizeof(*x), 6);
+    c[0].a = (struct kern_linear_args){.rows = kt_rows(t, N_ROWS, N_ROWS),
+                                       .cols = N_COLS,
+                                       .x = kt_put(t, x, sizeof(x)),
+                                       .x_stride = N_COLS,
+                                       .n_parts = 1};
+    c[0].out[0] = kt_put(t, NULL, sizeof(*want));
+    c[0].out[1] = kt_put(t, NULL, sizeof(*want));
+    c[0].a.part[0].w = kt_weight(t, KERN_BF16, 0, N_OUTS, N_COLS, 12);
+    c[0].a.part[0].out = c[0].out[0];
+    c[0].a.part[0].out_stride = N_OUTS;
+    for (int i = 1; i < 5; i++) {
+        c[i] = c[0];
+    }
+    c[1].a.x.off += sizeof(x) / 2;
+    c[2].a.part[0].w = kt_weight(t, KERN_BF16, 0, N_OUTS, N_COLS, 13);
+    c[3].a.part[0].out = c[0].out[1];
+    c[4].a.add = true;
+    change_step(t, 0, &c[0], base);
+    for (int i = 1; i < 5; i++) {
+        uint64_t eager;
+
+        change_step(t, 0, &c[i], want);
+        assert_memory_not_equal(want, base, sizeof(want));
+        for (int j = 0; j < 3; j++) {
+            change_step(t, (uint64_t)i, &c[0], now);
+        }
+        eager = t->k->stats.launches;
+        change_step(t, (uint64_t)i, &c[0], now);
+        assert_int_equal(t->k->stats.launches, eager); /* a replay */
+        assert_memory_equal(now, base, sizeof(base));
+        change_step(t, (uint64_t)i, &c[i], now);
+        assert_memory_equal(now, want, sizeof(want));
+        assert_true(t->k->stats.launches > eager);
+    }
+    assert_true(f->products > 0);
+    kt_close(t);
+    assert_int_equal(f->live, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_without_it_own_kernels_compute),
         cmocka_unit_test(test_a_product_that_fails_is_an_error),
         cmocka_unit_test(test_shapes_and_graphs),
+        cmocka_unit_test(test_new_arguments_are_no_replay),
     };
 
     return test_main(tests, NULL, NULL);
