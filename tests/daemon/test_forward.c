@@ -100,15 +100,31 @@ static void check_golden(struct mk *k, const char *folder, const char *seq,
     compare(k, folder, seq, "mtp3", 3, r.n_prompt, false, fro, max);
 }
 
-static void check_micro(const char *name, const struct mk_backend *b)
+static void check_micro_as(const char *name, const struct mk_backend *b,
+                           enum model_weights weights)
 {
     const char *folder = test_data_built(name);
-    struct mk *k = mk_open(folder, b, -1, 0);
+    struct mk *k = mk_open_as(folder, b, -1, 0, weights, NULL, NULL);
 
     check_golden(k, folder, "short", 8e-3, 1e-2);
     check_golden(k, folder, "window", 8e-3, 1e-2);
     check_golden(k, folder, "pages", 8e-3, 1e-2);
     mk_close(k);
+}
+
+static void check_micro(const char *name, const struct mk_backend *b)
+{
+    check_micro_as(name, b, MODEL_MAP);
+}
+
+/* Dense weights packed; test_compact.c shows that no bit differs. */
+static void test_micro_compact_golden(void **state)
+{
+    (void)state;
+    for (int i = 0; i < mk_n_backends(); i++) {
+        check_micro_as("micro/micro-bf16", mk_backend(i), MODEL_COMPACT);
+        check_micro_as("micro/micro-mxfp4", mk_backend(i), MODEL_COMPACT);
+    }
 }
 
 static void test_micro_bf16_golden(void **state)
@@ -171,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_micro_bf16_golden),
         cmocka_unit_test(test_fr_30_micro_mxfp4_golden),
+        cmocka_unit_test(test_micro_compact_golden),
         cmocka_unit_test(test_micro_other_dialects_golden),
         cmocka_unit_test(test_micro_golden_behind_closed_doors),
         cmocka_unit_test(test_step_tiny_golden),
