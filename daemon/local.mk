@@ -87,6 +87,8 @@ daemon_libmodel_a_SOURCES = \
 	daemon/model/checkpoint.h \
 	daemon/model/compact.c \
 	daemon/model/compact.h \
+	daemon/model/compact_device.c \
+	daemon/model/compact_priv.h \
 	daemon/model/config.c \
 	daemon/model/config.h \
 	daemon/model/depth.c \

@@ -30,6 +30,7 @@
 
 #include <xxhash.h>
 
+#include "daemon/model/compact_priv.h"
 #include "daemon/model/load.h"
 #include "daemon/model/watch.h"
 #include "kernels/compact.h"
@@ -52,23 +53,6 @@ struct head {
     uint64_t bytes; /* of the file */
     uint64_t sum;   /* of the lines */
     uint64_t head_sum;
-};
-
-struct line {
-    int32_t role, layer, rows, cols;
-    uint32_t escapes; /* words of plane 2; 0: the matrix stays BF16 */
-    uint32_t pad;
-    uint64_t off[3];
-    uint64_t sum; /* of the three planes */
-};
-
-struct compact {
-    int n;
-    struct line *line;
-    const struct slot **slot;
-    unsigned char *at;
-    size_t bytes;
-    uint64_t source;
 };
 
 bool compact_takes(const struct checkpoint *ck, const struct slot *slot)
@@ -184,7 +168,7 @@ static uint64_t place_planes(struct compact *c)
     return align(off, PAGE);
 }
 
-static struct kern_weight_desc line_desc(const struct line *l)
+struct kern_weight_desc compact_line_desc(const struct line *l)
 {
     struct kern_weight_desc d = {.dtype = KERN_COMPACT,
                                  .rows = l->rows,
@@ -196,7 +180,7 @@ static struct kern_weight_desc line_desc(const struct line *l)
 
 static uint64_t line_sum(const struct compact *c, const struct line *l)
 {
-    struct kern_weight_desc d = line_desc(l);
+    struct kern_weight_desc d = compact_line_desc(l);
     uint64_t sum = 0;
 
     for (int p = 0; p < 3; p++) {
@@ -458,10 +442,12 @@ static int sum_line(struct work *w, int i)
     return 0;
 }
 
-static int write_head(const struct compact *c, int fd, uint64_t key)
+static int write_head(const struct compact *c, int fd)
 {
-    struct head h = {
-        .version = VERSION, .n = (uint32_t)c->n, .key = key, .bytes = c->bytes};
+    struct head h = {.version = VERSION,
+                     .n = (uint32_t)c->n,
+                     .key = c->key,
+                     .bytes = c->bytes};
     size_t n = (size_t)c->n * sizeof(*c->line);
     int r;
 
@@ -472,7 +458,7 @@ static int write_head(const struct compact *c, int fd, uint64_t key)
     return r < 0 ? r : write_all(fd, &h, sizeof(h), 0);
 }
 
-static void unmap(struct compact *c)
+void compact_unmap(struct compact *c)
 {
     if (c->at != NULL) {
         watch_remove(c->at);
@@ -488,7 +474,7 @@ static int map_fd(struct compact *c, int fd, size_t bytes, int prot)
     if (at == MAP_FAILED) {
         return -errno;
     }
-    unmap(c);
+    compact_unmap(c);
     c->at = at;
     c->bytes = bytes;
     (void)madvise(at, bytes, MADV_DONTDUMP);
@@ -498,7 +484,7 @@ static int map_fd(struct compact *c, int fd, size_t bytes, int prot)
 
 /* Packs all into an empty file. Where a shard cannot be read, *ret_shard names
  * it: then it is of no use to try elsewhere. */
-static int build(struct checkpoint *ck, struct compact *c, int fd, uint64_t key,
+static int build(struct checkpoint *ck, struct compact *c, int fd,
                  const char **ret_shard)
 {
     struct work w = {
@@ -508,6 +494,7 @@ static int build(struct checkpoint *ck, struct compact *c, int fd, uint64_t key,
     int r = -posix_fallocate(fd, 0, (off_t)end);
 
     atomic_store(&w.error_at, -1);
+    atomic_store(&w.done, c->packed);
     for (int i = 0; i < c->n; i++) {
         c->line[i].escapes = 0;
     }
@@ -526,7 +513,7 @@ static int build(struct checkpoint *ck, struct compact *c, int fd, uint64_t key,
         free(w.chunk[i].escape);
     }
     free(w.chunk);
-    return r < 0 ? r : write_head(c, fd, key);
+    return r < 0 ? r : write_head(c, fd);
 }
 
 /* ---- the file ------------------------------------------------------------ */
@@ -549,7 +536,7 @@ static bool read_lines(struct compact *c, int fd, const struct head *h)
 
     for (int i = 0; ok && i < c->n; i++) {
         const struct line *l = &line[i], *mine = &c->line[i];
-        struct kern_weight_desc d = line_desc(l);
+        struct kern_weight_desc d = compact_line_desc(l);
 
         ok = l->role == mine->role && l->layer == mine->layer &&
              l->rows == mine->rows && l->cols == mine->cols &&
@@ -568,9 +555,9 @@ static bool read_lines(struct compact *c, int fd, const struct head *h)
     return ok;
 }
 
-/* Maps the file; NULL, or what is wrong with it. */
-static const char *map_file(struct checkpoint *ck, struct compact *c, int fd,
-                            uint64_t key)
+/* Maps the file, or takes its lines where a device will read it; NULL, or what
+ * is wrong with it. */
+static const char *take_file(struct checkpoint *ck, struct compact *c, int fd)
 {
     struct work sums = {.ck = ck, .c = c, .n = c->n, .piece = check_line};
     struct head h;
@@ -589,7 +576,7 @@ static const char *map_file(struct checkpoint *ck, struct compact *c, int fd,
     if (h.version != VERSION) {
         return "is of another version";
     }
-    if (h.key != key) {
+    if (h.key != c->key) {
         return "is of other shards";
     }
     if (h.bytes != (uint64_t)st.st_size) {
@@ -597,6 +584,10 @@ static const char *map_file(struct checkpoint *ck, struct compact *c, int fd,
     }
     if (!read_lines(c, fd, &h)) {
         return "is damaged";
+    }
+    if (c->device) {
+        c->bytes = (size_t)h.bytes;
+        return NULL;
     }
     if (map_fd(c, fd, (size_t)h.bytes, PROT_READ) < 0) {
         return "cannot be mapped";
@@ -643,7 +634,7 @@ static int sync_folder(const char *path)
 }
 
 static int build_file(struct checkpoint *ck, struct compact *c,
-                      const char *path, uint64_t key, const char **ret_shard)
+                      const char *path, const char **ret_shard)
 {
     char temp[COMPACT_MAX_PATH + 4];
     int fd, r;
@@ -653,7 +644,7 @@ static int build_file(struct checkpoint *ck, struct compact *c,
     if (fd < 0) {
         return fd;
     }
-    r = build(ck, c, fd, key, ret_shard);
+    r = build(ck, c, fd, ret_shard);
     if (r == 0 && fsync(fd) < 0) {
         r = -errno;
     }
@@ -661,11 +652,33 @@ static int build_file(struct checkpoint *ck, struct compact *c,
         r = -errno;
     }
     if (r < 0) {
-        unmap(c);
+        compact_unmap(c);
         unlink(temp);
     }
-    close(fd);
+    if (r == 0 && c->device) {
+        compact_unmap(c);
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        c->fd = fd;
+    } else {
+        close(fd);
+    }
     return r < 0 ? r : sync_folder(ck->conf.state_dir);
+}
+
+void compact_close_file(struct compact *c)
+{
+    if (c->fd >= 0) {
+        close(c->fd);
+    }
+    c->fd = -1;
+}
+
+/* Ours now: mapped, or open. */
+static void keep_file(struct compact *c)
+{
+    if (!c->device) {
+        watch_add(c->at, c->bytes, strrchr(c->path, '/') + 1);
+    }
 }
 
 int compact_path(const struct checkpoint *ck, char *ret, size_t n)
@@ -682,12 +695,26 @@ int compact_path(const struct checkpoint *ck, char *ret, size_t n)
     return len < 0 || (size_t)len >= n ? -ENAMETOOLONG : 0;
 }
 
+int compact_make_file(struct checkpoint *ck, struct compact *c,
+                      struct report *rep, const char **ret_shard)
+{
+    int r = build_file(ck, c, c->path, ret_shard);
+
+    if (r == 0) {
+        keep_file(c);
+        report_note(rep, "weights = compact: made %s, %.0f MiB", c->path,
+                    (double)c->bytes / (1 << 20));
+    } else {
+        compact_close_file(c);
+    }
+    return r;
+}
+
 /* 0: c is of the file. Positive: there is no file, and none could be made. */
-static int open_file(struct checkpoint *ck, struct compact *c, uint64_t key,
+static int open_file(struct checkpoint *ck, struct compact *c,
                      struct report *rep, const char **ret_shard)
 {
-    char path[COMPACT_MAX_PATH];
-    int r = compact_path(ck, path, sizeof(path)), fd;
+    int r = compact_path(ck, c->path, sizeof(c->path));
     const char *why;
 
     if (r < 0) {
@@ -695,62 +722,95 @@ static int open_file(struct checkpoint *ck, struct compact *c, uint64_t key,
                     strerror(-r));
         return 1;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        why = map_file(ck, c, fd, key);
-        close(fd);
+    c->fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (c->fd >= 0) {
+        why = take_file(ck, c, c->fd);
+        if (why != NULL || !c->device) {
+            compact_close_file(c);
+        }
         if (why == NULL) {
-            watch_add(c->at, c->bytes, strrchr(path, '/') + 1);
+            keep_file(c);
             return 0;
         }
-        unmap(c);
-        report_note(rep, "weights = compact: %s %s: made again", path, why);
+        compact_unmap(c);
+        report_note(rep, "weights = compact: %s %s: made again", c->path, why);
     }
-    r = build_file(ck, c, path, key, ret_shard);
-    if (r == 0) {
-        watch_add(c->at, c->bytes, strrchr(path, '/') + 1);
-        report_note(rep, "weights = compact: made %s, %.0f MiB", path,
-                    (double)c->bytes / (1 << 20));
-        return 0;
-    }
-    if (*ret_shard != NULL || r == -ENOMEM || r == -EINTR || r == -ECANCELED) {
+    r = compact_make_file(ck, c, rep, ret_shard);
+    if (r == 0 || *ret_shard != NULL || r == -ENOMEM || r == -EINTR ||
+        r == -ECANCELED) {
         return r;
     }
-    report_note(rep, "weights = compact: %s cannot be made: %s: %s", path,
+    report_note(rep, "weights = compact: %s cannot be made: %s: %s", c->path,
                 strerror(-r),
                 ck->may_map ? "mapped as they are"
+                : c->device ? "packed on the way, and again by the next start"
                             : "kept in memory, and made again by the next "
                               "start");
     return 1;
 }
 
-static int open_memory(struct checkpoint *ck, struct compact *c, uint64_t key,
-                       const char **ret_shard)
+int compact_pack_memory(struct checkpoint *ck, struct compact *c,
+                        const char **ret_shard)
 {
     int fd = memfd_create("stepd-compact", MFD_CLOEXEC), r;
 
     if (fd < 0) {
         return -errno;
     }
-    r = build(ck, c, fd, key, ret_shard);
+    r = build(ck, c, fd, ret_shard);
     close(fd);
     return r;
 }
 
 /* ---- the whole ----------------------------------------------------------- */
 
-int compact_open(struct checkpoint *ck, struct report *rep,
+void compact_count_line(const struct checkpoint *ck, struct compact *c, int i,
+                        struct report *rep)
+{
+    const struct line *l = &c->line[i];
+    char name[SLOT_MAX_NAME];
+
+    if (l->escapes > 0) {
+        c->source += (uint64_t)l->rows * (uint64_t)l->cols * 2;
+    } else {
+        report_note(rep,
+                    "weights = compact: %s stays BF16: too many of its weights "
+                    "lie outside of 15 exponents",
+                    slot_text(&ck->slots, c->slot[i], name, sizeof(name)));
+    }
+}
+
+/* -EBADMSG with a problem where a shard is to blame, else r. */
+int compact_blame(struct report *rep, const char *shard, int r)
+{
+    if (r == 0 || shard == NULL) {
+        return r;
+    }
+    report_problem(rep, REPORT_FILE, "%s: cannot be read: %s", shard,
+                   strerror(-r));
+    return -EBADMSG;
+}
+
+int compact_open(struct checkpoint *ck, struct report *rep, bool device,
                  struct compact **ret)
 {
     struct compact *c = calloc(1, sizeof(*c));
     const char *shard = NULL;
-    uint64_t key;
     int r = c == NULL ? -ENOMEM : list_matrices(ck, c);
 
+    if (c != NULL) {
+        c->fd = -1;
+        c->device = device;
+    }
+    if (r == 0 && device) {
+        c->state = XXH3_createState();
+        c->passed = calloc((size_t)c->n + 1, sizeof(*c->passed));
+        r = c->state == NULL || c->passed == NULL ? -ENOMEM : 0;
+    }
     if (r == 0 && c->n > 0) {
-        key = key_of(ck, c);
+        c->key = key_of(ck, c);
         r = ck->conf.state_dir != NULL && ck->conf.state_dir[0] != '\0'
-                ? open_file(ck, c, key, rep, &shard)
+                ? open_file(ck, c, rep, &shard)
                 : 1;
         if (r > 0 && ck->may_map) {
             compact_close(c);
@@ -758,32 +818,19 @@ int compact_open(struct checkpoint *ck, struct report *rep,
             *ret = NULL;
             return 0;
         }
-        if (r > 0) {
-            r = open_memory(ck, c, key, &shard);
+        if (r > 0 && device) {
+            c->late = true;
+            r = 0;
+        } else if (r > 0) {
+            r = compact_pack_memory(ck, c, &shard);
         }
     }
-    for (int i = 0; r == 0 && i < c->n; i++) {
-        const struct line *l = &c->line[i];
-
-        if (l->escapes > 0) {
-            c->source += (uint64_t)l->rows * (uint64_t)l->cols * 2;
-        } else {
-            char name[SLOT_MAX_NAME];
-
-            report_note(rep,
-                        "weights = compact: %s stays BF16: too many of "
-                        "its weights lie outside of 15 exponents",
-                        slot_text(&ck->slots, c->slot[i], name, sizeof(name)));
-        }
+    for (int i = 0; r == 0 && !c->late && i < c->n; i++) {
+        compact_count_line(ck, c, i, rep);
     }
     if (r < 0) {
         compact_close(c);
-        if (shard != NULL) {
-            report_problem(rep, REPORT_FILE, "%s: cannot be read: %s", shard,
-                           strerror(-r));
-            return -EBADMSG;
-        }
-        return r;
+        return compact_blame(rep, shard, r);
     }
     *ret = c;
     return 0;
@@ -794,7 +841,10 @@ void compact_close(struct compact *c)
     if (c == NULL) {
         return;
     }
-    unmap(c);
+    compact_unmap(c);
+    compact_close_file(c);
+    XXH3_freeState(c->state);
+    free(c->passed);
     free(c->line);
     free(c->slot);
     free(c);
@@ -803,26 +853,35 @@ void compact_close(struct compact *c)
 void compact_release(struct compact *c)
 {
     if (c != NULL) {
-        unmap(c);
+        compact_unmap(c);
+        compact_close_file(c);
     }
+}
+
+int compact_line_of(const struct compact *c, const struct slot *slot)
+{
+    for (int i = 0; c != NULL && i < c->n; i++) {
+        if (c->slot[i] == slot) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 bool compact_find(const struct compact *c, const struct slot *slot,
                   struct kern_weight_desc *d, const void *plane[3])
 {
-    for (int i = 0; c != NULL && i < c->n; i++) {
-        const struct line *l = &c->line[i];
+    int i = compact_line_of(c, slot);
 
-        if (c->slot[i] == slot && l->escapes > 0) {
-            *d = line_desc(l);
-            d->shard = slot->desc.shard;
-            for (int p = 0; p < 3; p++) {
-                plane[p] = c->at + l->off[p];
-            }
-            return true;
-        }
+    if (i < 0 || c->line[i].escapes == 0) {
+        return false;
     }
-    return false;
+    *d = compact_line_desc(&c->line[i]);
+    d->shard = slot->desc.shard;
+    for (int p = 0; p < 3; p++) {
+        plane[p] = c->at != NULL ? c->at + c->line[i].off[p] : NULL;
+    }
+    return true;
 }
 
 uint64_t compact_source(const struct compact *c)

@@ -32,15 +32,19 @@ void compact_desc(const struct checkpoint *ck, const struct slot *slot,
  * there is no state directory, or it cannot be written, the packed weights live
  * in memory only, or, where ck may map, *ret is NULL. Notes say which; a shard
  * that cannot be read is a problem (-EBADMSG). A negative return of the
- * progress callback. */
-int compact_open(struct checkpoint *ck, struct report *rep,
+ * progress callback.
+ *
+ * device: the host keeps none of it. The file stays open instead of mapped, for
+ * compact_file; without one, compact_each packs. */
+int compact_open(struct checkpoint *ck, struct report *rep, bool device,
                  struct compact **ret);
 /* Whether a backend computes with packed weights: 0, -ENOTSUP, -ENOMEM. */
 int compact_computes(struct kern *k);
 /* STATE_DIR/compact-<hash of the checkpoint's folder>.bin; -errno. */
 int compact_path(const struct checkpoint *ck, char *ret, size_t n);
 void compact_close(struct compact *c); /* NULL is fine */
-/* A device has taken the planes: compact_find's are gone, its desc holds. */
+/* A device has taken the planes: the file is closed; compact_find's desc
+ * holds. */
 void compact_release(struct compact *c); /* NULL is fine */
 
 /* The packed form of a slot, valid until compact_close: fills d and the planes.
@@ -50,5 +54,33 @@ bool compact_find(const struct compact *c, const struct slot *slot,
                   struct kern_weight_desc *d, const void *plane[3]);
 /* Bytes of the BF16 tensors that nobody reads any more. */
 uint64_t compact_source(const struct compact *c);
+
+/* ---- for a device ---- */
+
+/* The file and its name; -1: there is none. */
+int compact_file(const struct compact *c, const char **ret_name,
+                 uint64_t *ret_bytes);
+/* Where a plane of a slot that compact_find has found lies in it. */
+uint64_t compact_plane_at(const struct compact *c, const struct slot *slot,
+                          int plane);
+/* Bytes of that plane as they pass by: those of a plane in order, plane 2 last.
+ * Sums are checked this way, for nobody else reads the file. */
+void compact_pass(struct compact *c, const struct slot *slot, int plane,
+                  size_t off, const void *from, size_t n);
+/* Whether all that passed is what was written; then it may pass again. */
+bool compact_passed(struct compact *c);
+/* Where not: makes the file again, with the same lines. A problem (-EBADMSG)
+ * where that is impossible. */
+int compact_again(struct checkpoint *ck, struct report *rep);
+/* Whether compact_each has this slot to pack still. */
+bool compact_is_late(const struct compact *c, const struct slot *slot);
+/* Packs matrix by matrix, so that the host never holds more than one; give gets
+ * it with its planes, valid for the call (d->dtype BF16: it stays so, planes
+ * NULL). -EBADMSG with a problem, what give or the progress returned. */
+typedef int compact_give_fn(void *ctx, const struct slot *slot,
+                            const struct kern_weight_desc *d,
+                            const void *const plane[3]);
+int compact_each(struct checkpoint *ck, struct report *rep,
+                 compact_give_fn *give, void *ctx);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * Walks what a device needs of the shards in the order of the files, in pieces
+ * Walks what a device needs of the shards, and of the file of packed matrices
+ * (compact.c), in the order of the files, in pieces
  * as large as a room of its backend (kern_load_room): a piece is read by
  * O_DIRECT into the room, and what lies in it is handed over from there; copies
  * and the repacking run on while the next piece is read. One thread, the
@@ -31,15 +32,23 @@
 
 /* A plane of a weight, and where it lies. */
 struct plane {
-    int file;
+    int file; /* n_files: that of the packed matrices */
     uint64_t off, end;
+    const struct slot *packed;
     struct kern_weight *w;
     int expert, plane;
     unsigned char *narrow; /* BF16 that becomes F32: all of it, in memory */
 };
 
+struct source {
+    int fd;
+    const char *name;
+    uint64_t size;
+};
+
 struct stream {
     struct checkpoint *ck;
+    struct source *source; /* [n_files + 1] */
     struct kern *k;
     struct report *rep;
     int n, max;
@@ -92,6 +101,24 @@ static int add_slot(struct stream *s, const struct slot *slot,
     return r;
 }
 
+static int add_packed(struct stream *s, const struct slot *slot,
+                      const struct kern_weight_desc *d, struct kern_weight *w)
+{
+    int r = 0;
+
+    for (int p = 0; p < 3 && r == 0; p++) {
+        struct slot_range g = {.file = s->ck->n_files,
+                               .off = compact_plane_at(s->ck->compact, slot, p),
+                               .bytes = kern_weight_plane_bytes(d, p)};
+
+        r = add(s, g, w, 0, p, false);
+        if (r == 0) {
+            s->plane[s->n - 1].packed = slot;
+        }
+    }
+    return r;
+}
+
 static int by_place(const void *a, const void *b)
 {
     const struct plane *x = a, *y = b;
@@ -137,7 +164,7 @@ static bool undirect(struct stream *s, int fd)
 
 static int read_error(struct stream *s, int file, uint64_t at, int error)
 {
-    const struct st_file *f = &s->ck->file[file];
+    const struct source *f = &s->source[file];
 
     if (error == 0) {
         report_problem(s->rep, REPORT_FILE,
@@ -156,7 +183,7 @@ static int read_error(struct stream *s, int file, uint64_t at, int error)
 static int read_in(struct stream *s, int file, uint64_t off, uint64_t end,
                    unsigned char *to)
 {
-    const struct st_file *f = &s->ck->file[file];
+    const struct source *f = &s->source[file];
     uint64_t begin = off;
 
     while (off < end && off < f->size) {
@@ -189,6 +216,10 @@ static int give(struct stream *s, const struct plane *p, uint64_t begin,
     size_t n = (size_t)((p->end < end ? p->end : end) - off);
     int r = 0;
 
+    if (p->packed != NULL) {
+        compact_pass(s->ck->compact, p->packed, p->plane, off - p->off,
+                     room + (off - begin), n);
+    }
     if (p->narrow != NULL) {
         memcpy(p->narrow + (off - p->off), room + (off - begin), n);
     } else {
@@ -196,8 +227,8 @@ static int give(struct stream *s, const struct plane *p, uint64_t begin,
                              room + (off - begin), n);
     }
     if (r < 0) {
-        report_problem(s->rep, REPORT_DEVICE, "%s: %s",
-                       s->ck->file[p->file].name, kern_error(s->k));
+        report_problem(s->rep, REPORT_DEVICE, "%s: %s", s->source[p->file].name,
+                       kern_error(s->k));
     }
     s->done += n;
     return r;
@@ -243,11 +274,11 @@ static int stream_run(struct stream *s, int first, int last, uint64_t end)
     return r < 0 ? r : 0;
 }
 
-static int stream_all(struct stream *s)
+static int stream_from(struct stream *s, int first)
 {
     int r = 0;
 
-    for (int i = 0, last; r == 0 && i < s->n; i = last) {
+    for (int i = first, last; r == 0 && i < s->n; i = last) {
         uint64_t end = s->plane[i].end;
 
         for (last = i + 1;
@@ -289,39 +320,117 @@ static int widen(struct stream *s)
     return r;
 }
 
+static void set_all_direct(struct stream *s, bool on)
+{
+    for (int i = 0; i <= s->ck->n_files; i++) {
+        set_direct(s, s->source[i].fd, on);
+    }
+}
+
+/* The packed matrices once more, from a file made again. */
+static int stream_again(struct stream *s)
+{
+    struct source *f = &s->source[s->ck->n_files];
+    int first = s->n, r;
+
+    set_all_direct(s, false); /* packing reads rows, not blocks */
+    r = compact_again(s->ck, s->rep);
+    while (first > 0 && s->plane[first - 1].packed != NULL) {
+        first--;
+        s->done -= s->plane[first].end - s->plane[first].off;
+    }
+    f->fd = compact_file(s->ck->compact, &f->name, &f->size);
+    if (r == 0) {
+        set_direct(s, f->fd, true);
+        r = stream_from(s, first);
+    }
+    if (r == 0 && !compact_passed(s->ck->compact)) {
+        report_problem(s->rep, REPORT_FILE,
+                       "%s: was just made, and reads otherwise", f->name);
+        r = -EBADMSG;
+    }
+    return r;
+}
+
+static int stream_all(struct stream *s)
+{
+    int r;
+
+    qsort(s->plane, (size_t)s->n, sizeof(*s->plane), by_place);
+    set_all_direct(s, true);
+    r = stream_from(s, 0);
+    if (r == 0 && s->ck->compact != NULL && s->plane[s->n - 1].packed != NULL &&
+        !compact_passed(s->ck->compact)) {
+        r = stream_again(s);
+    }
+    set_all_direct(s, false);
+    return r;
+}
+
+/* The shards, and the file of the packed matrices where there is one. */
+static int list_sources(struct stream *s)
+{
+    int n = s->ck->n_files;
+
+    s->source = calloc((size_t)n + 1, sizeof(*s->source));
+    if (s->source == NULL) {
+        return -ENOMEM;
+    }
+    for (int i = 0; i < n; i++) {
+        const struct st_file *f = &s->ck->file[i];
+
+        s->source[i] = (struct source){f->fd, f->name, f->size};
+    }
+    s->source[n].fd =
+        compact_file(s->ck->compact, &s->source[n].name, &s->source[n].size);
+    if (s->source[n].fd < 0) { /* packed on the way: read already */
+        s->before = compact_source(s->ck->compact);
+    }
+    return 0;
+}
+
+static int list_planes(struct stream *s,
+                       struct kern_weight *(*of)(void *ctx,
+                                                 const struct slot *slot),
+                       void *ctx)
+{
+    struct checkpoint *ck = s->ck;
+    int r = 0;
+
+    for (int i = 0; i < ck->slots.n && r == 0; i++) {
+        const struct slot *slot = &ck->slots.slot[i];
+        struct kern_weight_desc d;
+        const void *plane[3];
+
+        if (!checkpoint_wants(ck, slot)) {
+            continue;
+        }
+        if (!compact_find(ck->compact, slot, &d, plane)) {
+            r = add_slot(s, slot, of(ctx, slot));
+        } else if (s->source[ck->n_files].fd >= 0) {
+            r = add_packed(s, slot, &d, of(ctx, slot));
+        }
+    }
+    return r;
+}
+
 int stream_weights(struct checkpoint *ck, struct kern *k,
                    struct kern_weight *(*of)(void *ctx,
                                              const struct slot *slot),
                    void *ctx, struct report *rep)
 {
-    struct stream s = {
-        .ck = ck, .k = k, .rep = rep, .before = compact_source(ck->compact)};
-    struct kern_weight_desc packed;
-    const void *plane[3];
-    int r = 0;
+    struct stream s = {.ck = ck, .k = k, .rep = rep};
+    int r = list_sources(&s);
 
-    for (int i = 0; i < ck->slots.n && r == 0; i++) {
-        const struct slot *slot = &ck->slots.slot[i];
-
-        if (checkpoint_wants(ck, slot) &&
-            !compact_find(ck->compact, slot, &packed, plane)) {
-            r = add_slot(&s, slot, of(ctx, slot));
-        }
-    }
+    r = r < 0 ? r : list_planes(&s, of, ctx);
     if (r == 0 && s.n > 0) {
-        qsort(s.plane, (size_t)s.n, sizeof(*s.plane), by_place);
-        for (int i = 0; i < ck->n_files; i++) {
-            set_direct(&s, ck->file[i].fd, true);
-        }
         r = stream_all(&s);
-        for (int i = 0; i < ck->n_files; i++) {
-            set_direct(&s, ck->file[i].fd, false);
-        }
     }
     r = r < 0 ? r : widen(&s);
     for (int i = 0; i < s.n; i++) {
         free(s.plane[i].narrow);
     }
     free(s.plane);
+    free(s.source);
     return r;
 }

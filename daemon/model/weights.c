@@ -9,7 +9,8 @@
  * copy. Two exceptions, both small: a tensor that does not begin at a multiple
  * of its element's size is filled instead of mapped, and a router bias stored
  * as BF16 is widened to the F32 that the router adds (which is exact). With
- * weights = compact the packed form (compact.c) takes a matrix's place.
+ * weights = compact the packed form (compact.c) takes a matrix's place. To a
+ * device bytes go through its rooms (stream.c).
  */
 #include "daemon/model/weights.h"
 
@@ -138,15 +139,15 @@ static int give_planes(struct checkpoint *ck, struct kern *k,
     const void *plane[3];
     int r = 0;
 
+    if (k->ops->load_room != NULL) {
+        return 0; /* bring_to_device gave them */
+    }
     if (compact_find(ck->compact, slot, &packed, plane)) {
         for (int p = 0; p < 3 && r == 0; p++) {
             r = kern_weight_map(k, w, 0, p, plane[p],
                                 kern_weight_plane_bytes(&packed, p));
         }
         return r;
-    }
-    if (k->ops->load_room != NULL) {
-        return 0; /* stream.c gave them */
     }
     if (slot->desc.dtype == KERN_F32 && slot->scheme == SCHEME_BF16) {
         struct slot_range g = slot_plane(slot, 0, 0);
@@ -181,7 +182,7 @@ static int make_all(struct checkpoint *ck, struct weights *w,
         struct kern_weight_desc d = slot->desc;
         const void *plane[3];
 
-        if (!checkpoint_wants(ck, slot)) {
+        if (!checkpoint_wants(ck, slot) || compact_is_late(ck->compact, slot)) {
             continue;
         }
         (void)compact_find(ck->compact, slot, &d, plane);
@@ -239,7 +240,9 @@ static int pack(struct checkpoint *ck, struct kern *k, struct report *rep)
                     k->ops->name);
         return 0;
     }
-    return r < 0 ? r : compact_open(ck, rep, &ck->compact);
+    return r < 0
+               ? r
+               : compact_open(ck, rep, k->ops->load_room != NULL, &ck->compact);
 }
 
 struct places {
@@ -254,14 +257,36 @@ static struct kern_weight *weight_of(void *ctx, const struct slot *slot)
     return *place(p->w, p->shape, slot);
 }
 
+/* A matrix that was packed just now, or stays as it is. */
+static int give_packed(void *ctx, const struct slot *slot,
+                       const struct kern_weight_desc *d,
+                       const void *const plane[3])
+{
+    const struct places *p = ctx;
+    struct kern_weight **w = place(p->w, p->shape, slot);
+    int r = kern_weight_new(p->w->kern, d, w);
+
+    for (int i = 0; plane[0] != NULL && r == 0 && i < 3; i++) {
+        r = kern_weight_fill(p->w->kern, *w, 0, i, 0, plane[i],
+                             kern_weight_plane_bytes(d, i));
+    }
+    return r;
+}
+
+static int bring_to_device(struct checkpoint *ck, struct weights *w,
+                           struct report *rep)
+{
+    struct places p = {w, &ck->shape};
+    int r = compact_each(ck, rep, give_packed, &p);
+
+    return r < 0 ? r : stream_weights(ck, w->kern, weight_of, &p, rep);
+}
+
 /* To a device by way of its rooms, else to where the host's memory is. */
 static int bring(struct checkpoint *ck, struct weights *w, struct report *rep)
 {
-    struct places p = {w, &ck->shape};
-
-    return w->kern->ops->load_room != NULL
-               ? stream_weights(ck, w->kern, weight_of, &p, rep)
-               : load_bytes(ck, rep);
+    return w->kern->ops->load_room != NULL ? bring_to_device(ck, w, rep)
+                                           : load_bytes(ck, rep);
 }
 
 /* Nothing is left of the load but the weights. */
