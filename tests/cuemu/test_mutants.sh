@@ -71,16 +71,19 @@ link()
     g++ -shared -o "$tmp/so/stepd-cuda-emulated.so" "$tmp"/*.o
 }
 
-# run PROGRAM: whether it passes; one that skips has shown nothing.
+# run PROGRAM: whether it passes; one that skips has shown nothing. NAME is
+# tests/kernels/test_NAME, DIR/NAME tests/DIR/NAME.
 run()
 {
-    local r=0
+    local r=0 program=tests/kernels/test_$1
+
+    [[ $1 != */* ]] || program=tests/$1
 
     KT_SCHEDULES=1 LD_LIBRARY_PATH=$cuemu/fake STEPD_PLUGIN_DIR=$tmp/so \
-        KT_BACKEND=cuda-emulated timeout "$limit" "$build/tests/kernels/test_$1" >"$tmp/out" 2>&1 || r=$?
+        KT_BACKEND=cuda-emulated timeout "$limit" "$build/$program" >"$tmp/out" 2>&1 || r=$?
     if [ "$r" -eq 77 ]; then
         tail -n 5 "$tmp/out"
-        echo "test_$1 does not run over this build"
+        echo "$program does not run over this build"
         exit 1
     fi
     [ "$r" -eq 0 ]

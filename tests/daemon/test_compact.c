@@ -115,13 +115,14 @@ static void compare(const char *what, const struct answer *a,
                         sizeof(float) * (size_t)a->n * (size_t)info->vocab);
 }
 
-static void check_same(char *dir, const struct mk_backend *b)
+static void check_same(char *dir, const char *folder,
+                       const struct mk_backend *b)
 {
     static struct answer a[2];
 
     for (int i = 0; i < 2; i++) {
         struct mk *k = mk_open_as(dir, b, -1, 0, i ? MODEL_COMPACT : MODEL_MAP,
-                                  NULL, NULL);
+                                  folder, NULL);
 
         ask(k, &a[i]);
         if (i == 1) {
@@ -142,11 +143,12 @@ static void test_every_bit_is_the_same(void **state)
     (void)state;
     for (int d = 0; d < 2; d++) {
         char *dir = micro(dialects[d]);
+        const char *folder = ckpt_state_folder(dir);
 
         for (int i = 0; i < mk_n_backends(); i++) {
-            check_same(dir, mk_backend(i));
+            check_same(dir, folder, mk_backend(i));
         }
-        drop(dir, NULL);
+        drop(dir, folder); /* which has the packed file */
     }
 }
 
@@ -348,13 +350,14 @@ static void test_a_matrix_that_does_not_pack(void **state)
 static void test_fewer_bytes_are_read_and_planned(void **state)
 {
     char *dir = micro(SYNTH_MXFP4);
+    const char *folder = ckpt_state_folder(dir);
     uint64_t bytes[2], planned[2];
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct answer a;
         struct mk *k = mk_open_as(dir, mk_best(), 0, 0,
-                                  i ? MODEL_COMPACT : MODEL_MAP, NULL, NULL);
+                                  i ? MODEL_COMPACT : MODEL_MAP, folder, NULL);
 
         ask(k, &a);
         bytes[i] = a.bytes;
@@ -366,7 +369,7 @@ static void test_fewer_bytes_are_read_and_planned(void **state)
     /* micro's rows are short of whole blocks: 96 columns take 192 bytes */
     assert_true(bytes[1] != bytes[0]);
     assert_true(planned[1] != planned[0]);
-    drop(dir, NULL);
+    drop(dir, folder);
 }
 
 int main(void)

@@ -17,6 +17,7 @@
 #include "daemon/model/checkpoint.h"
 #include "tests/ckpt.h"
 #include "tests/cuemu/cuemu_load.h"
+#include "tests/daemon/mk.h"
 #include "tests/test.h"
 
 #define ROOMS ((size_t)4 * 65536) /* GPU_LOAD_PIECE of the emulator */
@@ -89,20 +90,26 @@ struct loaded {
     int64_t live; /* before the load */
 };
 
+static void want_emulator(void)
+{
+    const char *name = getenv("KT_BACKEND");
+
+    if (name == NULL || strcmp(name, "cuda-emulated") != 0) {
+        test_skip("REQUIRE_CUEMU",
+                  "KT_BACKEND is not cuda-emulated, which counts");
+    }
+}
+
 static int load(struct loaded *l, int fails_at, int error)
 {
     struct kern_open_args a = {.exact = true};
     static struct model_conf c;
     struct synth s;
     char so[600];
-    const char *name = getenv("KT_BACKEND");
     void *lib;
     int r;
 
-    if (name == NULL || strcmp(name, "cuda-emulated") != 0) {
-        test_skip("REQUIRE_CUEMU",
-                  "KT_BACKEND is not cuda-emulated, which counts");
-    }
+    want_emulator();
     memset(l, 0, sizeof(*l));
     assert_true(synth_preset(&s, "micro"));
     s.dialect = SYNTH_MXFP4;
@@ -248,6 +255,39 @@ static void test_a_file_system_without_o_direct(void **state)
     unload(&l);
 }
 
+/* Tensors at odd bytes of their files, so that none begins where a block does,
+ * and the last block of each is not whole: the same answer. */
+static void test_tensors_at_odd_bytes(void **state)
+{
+    static struct mk_req r[2];
+    struct synth s;
+    char *dir[2];
+
+    (void)state;
+    want_emulator();
+    assert_true(synth_preset(&s, "micro"));
+    s.dialect = SYNTH_MXFP4;
+    dir[0] = ckpt_synth(&s);
+    dir[1] = ckpt_copy(dir[0]);
+    ckpt_pad(dir[1], "model-00001.safetensors", 1);
+    ckpt_pad(dir[1], "model-00002.safetensors", 3);
+    for (int i = 0; i < 2; i++) {
+        struct mk *k = mk_open(dir[i], mk_best(), -1, 0);
+        struct mk_req *one = &r[i];
+        int32_t prompt[70];
+
+        for (int t = 0; t < 70; t++) {
+            prompt[t] = (t * 37 + 5) % k->info->vocab;
+        }
+        mk_start(k, one, &mk_greedy, prompt, 70, 10);
+        mk_run(k, &one, 1);
+        mk_end(k, one);
+        mk_close(k);
+        ckpt_remove(dir[i]);
+    }
+    mk_assert_same("odd bytes", 0, &r[1], &r[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_rooms_bound_what_is_in_flight),
         cmocka_unit_test(test_a_read_that_fails_leaves_nothing),
         cmocka_unit_test(test_a_file_system_without_o_direct),
+        cmocka_unit_test(test_tensors_at_odd_bytes),
     };
 
     return test_main(tests, NULL, NULL);
