@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * What weights = auto means on this host, and whether compact can be had.
- * Owns nothing. Any thread.
+ * What weights = auto means on this host. Owns nothing. Any thread.
  *
  * What matters: packed weights are the same results bit for bit and a quarter
  * less to read, so they are taken wherever they cost the operator nothing that
@@ -59,24 +58,6 @@ static const char *obstacle(const struct checkpoint *ck, uint64_t bytes)
     return NULL;
 }
 
-/* compact was asked for and a device computes: not without a file, for what is
- * packed in memory would be a second copy while it loads. */
-static void keep_compact(struct checkpoint *ck, struct report *rep)
-{
-    uint64_t bf16, packed;
-    const char *why;
-
-    count(ck, &bf16, &packed);
-    why = obstacle(ck, packed);
-    if (why != NULL) {
-        ck->conf.weights = MODEL_MAP;
-        report_note(rep,
-                    "weights = compact: %.0f MiB of BF16 matrices are not "
-                    "packed: %s",
-                    (double)bf16 / MIB, why);
-    }
-}
-
 int mode_choose(struct checkpoint *ck, struct kern *k, uint64_t least,
                 struct report *rep)
 {
@@ -84,9 +65,6 @@ int mode_choose(struct checkpoint *ck, struct kern *k, uint64_t least,
     const char *why;
     int r;
 
-    if (ck->conf.weights == MODEL_COMPACT && k != NULL && k->memory > 0) {
-        keep_compact(ck, rep);
-    }
     if (ck->conf.weights != MODEL_AUTO) {
         return 0;
     }

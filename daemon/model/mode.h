@@ -14,9 +14,8 @@
 /* Where ck's configuration says auto, it says compact or map afterwards, with a
  * note of the reason: compact where the backend computes in the host's memory
  * and gains by packed weights, there are `least` bytes to pack, and a state
- * directory that holds the file or has room for twice its bytes. compact on a
- * device becomes map, with a note, without such a directory. Before the memory
- * plan. k NULL: one that computes in the host's memory. -ENOMEM. */
+ * directory that holds the file or has room for twice its bytes. Before the
+ * memory plan. k NULL: one that computes in the host's memory. -ENOMEM. */
 int mode_choose(struct checkpoint *ck, struct kern *k, uint64_t least,
                 struct report *rep);
 

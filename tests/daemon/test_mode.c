@@ -133,27 +133,6 @@ static void test_auto_says_what_it_means_and_why(void **state)
     drop(dir, folder, NULL);
 }
 
-/* A device asked to compute with packed weights that no file can hold takes
- * BF16: in memory they would be a second copy. The host keeps them there. */
-static void test_compact_on_a_device_wants_a_file(void **state)
-{
-    char *dir = mostly_bf16();
-    const char *folder = ckpt_state_folder(dir);
-    struct opened o;
-
-    (void)state;
-    begin(&o, dir, NULL, MODEL_COMPACT);
-    choose(&o, 1, MODEL_COMPACT, NULL);
-    o.kern->memory = 1 << 30;
-    choose(&o, 1, MODEL_MAP, "not packed: no state_dir to keep them in");
-    end(&o);
-    begin(&o, dir, folder, MODEL_COMPACT);
-    o.kern->memory = 1 << 30;
-    choose(&o, 1, MODEL_COMPACT, NULL);
-    end(&o);
-    drop(dir, folder, NULL);
-}
-
 /* Chosen, and then the file cannot be made after all: mapped, and said so. */
 static void test_auto_maps_where_the_file_cannot_be_made(void **state)
 {
@@ -289,7 +268,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_says_what_it_means_and_why),
-        cmocka_unit_test(test_compact_on_a_device_wants_a_file),
         cmocka_unit_test(test_auto_maps_where_the_file_cannot_be_made),
         cmocka_unit_test(test_a_start_maps_and_does_not_read),
         cmocka_unit_test(test_compact_holds_less_than_the_files),
