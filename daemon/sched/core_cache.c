@@ -98,23 +98,29 @@ static bool mark(struct core *c, struct task *t, int n)
                                 have ? c->aux : NULL);
 }
 
-/* One too many: of those that stand closer than the gaps allow, which double
- * from the newest back, the newest goes, and where none does the oldest. */
-static void thin_out(struct core *c, struct task *t)
+/* One too many when there will be one at n, too. An edit between two costs what
+ * follows the first of them, and at the least what follows the second: the one
+ * goes without which the quotient of both stays smallest. So the gaps grow from
+ * the newest back, by about two, over a prompt of any length. */
+static void thin_out(struct core *c, struct task *t, int n)
 {
-    int gap = c->geo.window, last = t->sparse[t->n_sparse - 1], i;
+    int64_t end = (int64_t)n + c->geo.window, first = 0, second = 1;
+    int out = -1;
 
-    for (i = t->n_sparse - 2; i > 0; i--) {
-        if (last - t->sparse[i] < gap) {
-            break;
+    for (int i = 0; i < t->n_sparse; i++) {
+        int64_t a = end - (i > 0 ? t->sparse[i - 1] : 0);
+        int64_t b = end - (i + 1 < t->n_sparse ? t->sparse[i + 1] : n);
+
+        if (out < 0 || a * second < first * b) {
+            out = i;
+            first = a;
+            second = b;
         }
-        last = t->sparse[i];
-        gap *= 2;
     }
-    prefix_unmark(c->prefix, t->salt, t->session->ids, t->sparse[i]);
+    prefix_unmark(c->prefix, t->salt, t->session->ids, t->sparse[out]);
     t->n_sparse--;
-    memmove(t->sparse + i, t->sparse + i + 1,
-            (size_t)(t->n_sparse - i) * sizeof(t->sparse[0]));
+    memmove(t->sparse + out, t->sparse + out + 1,
+            (size_t)(t->n_sparse - out) * sizeof(t->sparse[0]));
 }
 
 static void mark_sparse(struct core *c, struct task *t, int n)
@@ -126,7 +132,7 @@ static void mark_sparse(struct core *c, struct task *t, int n)
         return;
     }
     if (t->n_sparse == TASK_MAX_SPARSE) {
-        thin_out(c, t);
+        thin_out(c, t, n);
     }
     t->sparse[t->n_sparse++] = n;
 }

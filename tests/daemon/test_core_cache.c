@@ -128,6 +128,44 @@ static void test_fr_56_an_edit_in_the_middle(void **state)
     rig_finish(&r);
 }
 
+/* Checkpoints within a long prompt, when others have taken the sliding pages
+ * that none needs: few, and the closer to its end the denser. What an edit
+ * costs is in proportion to what follows it. */
+static void test_fr_56_sparse_checkpoints(void **state)
+{
+    enum { LEN = 4000, OTHERS = 12, MOST = 8, W = 64 };
+    int32_t ids[LEN];
+
+    (void)state;
+    fake.max_model_len = LEN + 96;
+    fake.pages[MODEL_FULL] = LEN / MODEL_PAGE_TOK + 50;
+    fake.pages[MODEL_SLIDING] = 40;
+    for (int edit = 200; edit < LEN; edit += 200) {
+        struct core_counts n;
+        struct rig r;
+        int cached;
+
+        rig_init(&r);
+        r.conf.prefill_chunk = 64;
+        rig_start(&r);
+        fill(ids, LEN, 1);
+        (void)run_job(&r, job_of(1, ids, LEN, 1));
+        core_counts(r.core, &n);
+        assert_in_range(n.checkpoints, MOST, MOST + 2); /* prompt, answer */
+        for (int k = 0; k < OTHERS; k++) {
+            int32_t other[100];
+
+            fill(other, 100, 2 + k);
+            (void)run_job(&r, job_of(2 + (uint64_t)k, other, 100, 1));
+        }
+        ids[edit] = ids[edit] == 200 ? 201 : 200;
+        cached = run_job(&r, job_of(100, ids, LEN, 1))->usage.cached_tokens;
+        assert_in_range(cached, 0, edit);
+        assert_true(LEN - cached <= 3 * (LEN - edit + 2 * W));
+        rig_finish(&r);
+    }
+}
+
 static void test_tails_that_diverge_within_a_page(void **state)
 {
     int32_t ids[200];
@@ -315,6 +353,7 @@ static void test_conversations_in_turn_over_a_quarter_of_the_pool(void **state)
     enum { TALKS = 16, TURNS = 6, CHUNK = 64, BEGIN = 600, MORE = 24 };
     static int32_t talk[TALKS][BEGIN + TURNS * MORE];
     int cached = 0;
+    struct core_counts counts;
     struct rig r;
 
     (void)state;
@@ -348,6 +387,8 @@ static void test_conversations_in_turn_over_a_quarter_of_the_pool(void **state)
      * two is the best there is for a cycle. */
     assert_in_range(cached, 3 * BEGIN / 2 * (TURNS - 1),
                     3 * (BEGIN + TURNS * MORE) * (TURNS - 1));
+    core_counts(r.core, &counts);
+    assert_int_equal(counts.cached_tokens, cached);
     rig_finish(&r);
 }
 
@@ -486,6 +527,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_same_prompt_again, setup),
         cmocka_unit_test_setup(test_fr_54_short_long_short_with_drafts, setup),
         cmocka_unit_test_setup(test_fr_56_an_edit_in_the_middle, setup),
+        cmocka_unit_test_setup(test_fr_56_sparse_checkpoints, setup),
         cmocka_unit_test_setup(test_tails_that_diverge_within_a_page, setup),
         cmocka_unit_test_setup(test_pages_are_shared_while_both_run, setup),
         cmocka_unit_test_setup(
