@@ -12,9 +12,9 @@
  *
  * And it is strict. Every plan is checked: rows go on where the sequence
  * stands, sure tokens are the known ones and drafts the ones that were shown,
- * page tables cover what is read and written, what is read was written by the
- * same history, and a page belongs to one sequence until it is scrubbed (run
- * the scheduler with scrub_freed). The first fault is printed and aborts.
+ * page tables cover what is read and written, and what is read was written by
+ * the same history and not scrubbed since (run the scheduler with scrub_freed).
+ * The first fault is printed and aborts.
  */
 
 #include <stdbool.h>

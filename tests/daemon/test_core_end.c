@@ -169,29 +169,47 @@ static void test_non_finite_hits_one_request(void **state)
     answer_finish(&other);
 }
 
-/* Also where freed pages are otherwise left as they are: the fake model would
- * not let the next request write into them. */
-static void test_non_finite_pages_are_scrubbed(void **state)
-{
-    struct rig r;
-    struct job *j;
+static int n_scrubs[MODEL_N_GROUPS];
 
+static void on_scrub(void *ctx, enum model_group g, int page)
+{
+    (void)ctx;
+    (void)page;
+    n_scrubs[g]++;
+}
+
+/* Each page that was written is overwritten once, when a request fails so;
+ * where freed pages are (in debug builds), then also when it ends well. */
+static void test_what_is_scrubbed(void **state)
+{
     (void)state;
-    fake.nan_token = 55;
-    rig_init(&r);
-    r.conf.scrub_freed = false;
-    rig_start(&r);
-    j = new_job(1, 60);
-    j->ids[50] = 55;
-    rig_add(&r, j);
-    rig_run(&r);
-    assert_true(r.answer[0].failed);
-    j = new_job(2, 60);
-    j->max_tokens = 1;
-    rig_add(&r, j);
-    rig_run(&r);
-    assert_true(r.answer[1].done);
-    rig_finish(&r);
+    for (int bad = 0; bad < 2; bad++) {
+        for (int freed = 0; freed < 2; freed++) {
+            int times = bad ? 1 : 0;
+            struct job *j = new_job(1, 3 * MODEL_PAGE_TOK);
+            struct rig r;
+
+            fake_reset();
+            fake.nan_token = 55;
+            fake.on_scrub = on_scrub;
+            memset(n_scrubs, 0, sizeof(n_scrubs));
+            rig_init(&r);
+            r.conf.scrub_freed = freed;
+            r.conf.no_prefix_cache = true;
+            r.conf.prefill_chunk = j->n_ids;
+            rig_start(&r);
+            j->ids[50] = bad ? 55 : j->ids[50];
+            j->max_tokens = 1;
+            rig_add(&r, j);
+            rig_run(&r);
+            assert_int_equal(r.answer[0].failed, bad);
+            assert_int_equal(r.answer[0].done, !bad);
+            assert_int_equal(n_scrubs[MODEL_FULL], 3 * (times + freed));
+            assert_in_range(n_scrubs[MODEL_SLIDING], 3 * (times + freed),
+                            4 * (times + freed)); /* one for the drafts */
+            rig_finish(&r);
+        }
+    }
 }
 
 static void test_device_fault_is_told_and_everything_can_be_ended(void **state)
@@ -382,6 +400,39 @@ static void test_crowd_does_not_delay_a_newcomer(void **state)
     assert_true(steps[1] <= steps[0] + 2);
 }
 
+/* Fair shares by deficit: whoever came with one long prompt has half of the
+ * rows until it is read, though another user has ten of them, and came before.
+ */
+static void test_owners_get_the_same_rows(void **state)
+{
+    enum { LEN = 900 };
+    struct model_stats n;
+    struct rig r;
+    struct job *j;
+
+    (void)state;
+    fake.eos_one_in = 0;
+    fake.pages[MODEL_FULL] = fake.pages[MODEL_SLIDING] = 400;
+    rig_init(&r);
+    r.conf.max_batched_tokens = MODEL_PAGE_TOK; /* one turn a step */
+    r.conf.max_seqs = 20;
+    rig_start(&r);
+    for (uint64_t id = 1; id <= 11; id++) {
+        j = new_job(id, LEN);
+        j->uid = id == 11;
+        j->max_tokens = 1;
+        rig_add(&r, j);
+    }
+    while (answer_of(&r, 11)->n_deltas == 0) {
+        assert_int_equal(core_step(r.core), 1);
+    }
+    model_stats(r.model, &n);
+    assert_in_range(n.row_layers / (uint64_t)fake.n_layers, LEN,
+                    2 * LEN + 2 * r.conf.max_batched_tokens);
+    rig_run(&r);
+    rig_finish(&r);
+}
+
 /* Prompts that wait are work that was promised: a (uid, tenant) may not pile up
  * any amount of it. What runs does not count, and a first one always may. */
 static void test_waiting_prompt_tokens_of_an_owner_are_capped(void **state)
@@ -480,7 +531,7 @@ int main(void)
         TEST(test_cancel_between_steps_and_while_queued),
         TEST(test_end_of_everything_within_a_step),
         TEST(test_non_finite_hits_one_request),
-        TEST(test_non_finite_pages_are_scrubbed),
+        TEST(test_what_is_scrubbed),
         TEST(test_device_fault_is_told_and_everything_can_be_ended),
         TEST(test_too_long_names_both_numbers),
         TEST(test_pools_too_small_are_refused_at_the_start),
@@ -492,6 +543,7 @@ int main(void)
         TEST(test_waiting_prompt_tokens_of_an_owner_are_capped),
         TEST(test_times_are_counted_once_a_token),
         TEST(test_crowd_does_not_delay_a_newcomer),
+        TEST(test_owners_get_the_same_rows),
     };
 
     return test_main(tests, NULL, teardown_group);

@@ -75,6 +75,10 @@ static void test_who_left_is_not_seated_again_in_the_step(void **state)
     core_counts(r.core, &counts);
     assert_int_equal(counts.preempted, 3);
     rig_run(&r);
+    /* Who resumes has waited in the queue once. */
+    core_counts(r.core, &counts);
+    assert_int_equal(counts.times.queue.count, 2);
+    assert_int_equal(counts.times.first_token.count, 2);
     for (uint64_t id = 1; id <= 2; id++) {
         struct job *j = job(id);
         int32_t *want = malloc((size_t)j->max_tokens * sizeof(*want));
