@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * kern_expert_down: an item is EXPERT_W output features, through all experts in
+ * kern_expert_down: an item is item_w output features, through all experts in
  * ascending id; so one thread owns each sum, the order is the one promised,
  * and each expert is read once, however many rows it has. Once per path.
  */
@@ -14,7 +14,8 @@ struct expert_down {
     struct cpu *c;
     const struct kern_expert_down_args *a;
     struct experts e;
-    int n; /* live rows */
+    int n;      /* live rows */
+    int item_w; /* features of an item */
     size_t tiles;
 };
 
@@ -40,15 +41,15 @@ static void down_item(void *arg, int i_item, int i_thread)
     struct cpu_thread *t = &d->c->thread[i_thread];
     const struct kern_weight *w = d->a->down;
     const float *wt = cpu_at(d->a->wt);
-    int width = w->desc.rows, d0 = i_item * EXPERT_W;
+    int width = w->desc.rows, d0 = i_item * d->item_w;
     float *out = (float *)cpu_at(d->a->out) + d0;
     float *y = (float *)(t->scratch + d->tiles);
     struct tile_job j = {.cpu = d->c,
                          .w = w,
                          .n0 = d0,
-                         .n_w = imin(EXPERT_W, width - d0),
+                         .n_w = imin(d->item_w, width - d0),
                          .y = y,
-                         .y_stride = EXPERT_W,
+                         .y_stride = (size_t)d->item_w,
                          .scratch = t->scratch};
 
     for (int r = 0; r < d->n; r++) {
@@ -65,7 +66,7 @@ static void down_item(void *arg, int i_item, int i_thread)
         if (i + 1 < d->e.n_hit) {
             tile_next(&j, w, d->e.hit[i + 1], d0);
         } else { /* likely this thread's next item */
-            int next = d0 + d->c->n_threads * EXPERT_W;
+            int next = d0 + d->c->n_threads * d->item_w;
 
             tile_next(&j, w, next < width ? d->e.hit[0] : -1, next);
         }
@@ -74,7 +75,7 @@ static void down_item(void *arg, int i_item, int i_thread)
             int pair = d->e.pair[first + r];
 
             add_row(out + (size_t)(pair / d->a->top_k) * (size_t)width,
-                    y + r * EXPERT_W, wt[pair], j.n_w);
+                    y + r * d->item_w, wt[pair], j.n_w);
         }
     }
 }
@@ -100,11 +101,13 @@ int ISA(cpu_expert_down)(struct cpu *c, const struct kern_expert_down_args *a)
         return r;
     }
     d.e = experts_list(&a->groups, w->experts, pairs, rows, 1, extra);
-    r = cpu_scratch(c, d.tiles + sizeof(float) * EXPERT_W * (size_t)d.e.most);
+    d.item_w = expert_w(a->down, d.e.most, 1, c->n_threads);
+    r = cpu_scratch(c, d.tiles +
+                           sizeof(float) * (size_t)d.item_w * (size_t)d.e.most);
     if (r < 0) {
         return r;
     }
     c->base.stats.expert_loads += (uint64_t)d.e.n_hit;
-    pool_run(c->pool, down_item, &d, ceil_div(w->rows, EXPERT_W));
+    pool_run(c->pool, down_item, &d, ceil_div(w->rows, d.item_w));
     return 0;
 }

@@ -2,7 +2,7 @@
  * Copyright 2026 The stepd authors
  *
  * kern_expert_up: gate and up of every expert that the step hits, and SwiGLU on
- * the way out. An item is EXPERT_W features of one expert, for all of its
+ * the way out. An item is item_w features of one expert, for all of its
  * rows; so each expert is read once, however many rows it has. Once per path.
  */
 #include <errno.h>
@@ -16,6 +16,7 @@ struct expert_up {
     const struct kern_expert_up_args *a;
     struct experts e;
     int width;    /* F */
+    int item_w;   /* features of an item */
     int per_hit;  /* items of one expert */
     size_t tiles; /* scratch bytes of tile_run */
 };
@@ -26,16 +27,18 @@ static void up_item(void *arg, int i_item, int i_thread)
     struct cpu_thread *t = &u->c->thread[i_thread];
     int e = u->e.hit[i_item / u->per_hit];
     int first = u->e.off[e], n = u->e.off[e + 1] - first;
-    int f0 = i_item % u->per_hit * EXPERT_W;
-    int n_w = imin(EXPERT_W, u->width - f0);
+    int f0 = i_item % u->per_hit * u->item_w;
+    int n_w = imin(u->item_w, u->width - f0);
     float *gate = (float *)(t->scratch + u->tiles);
-    float *up = gate + (size_t)u->e.most * EXPERT_W;
+    float *up = gate + (size_t)u->e.most * (size_t)u->item_w;
+    xt *packed = (xt *)(up + (size_t)u->e.most * (size_t)u->item_w);
     uint16_t *h = cpu_at(u->a->h);
+    int side = tile_packs(u->a->gate, n);
     /* Likely the next one of this thread: the others take those between. */
     int next = i_item + u->c->n_threads;
     int next_e =
         next < u->e.n_hit * u->per_hit ? u->e.hit[next / u->per_hit] : -1;
-    int next_f = next % u->per_hit * EXPERT_W;
+    int next_f = next % u->per_hit * u->item_w;
     struct tile_job j = {.cpu = u->c,
                          .w = u->a->gate,
                          .expert = e,
@@ -44,9 +47,13 @@ static void up_item(void *arg, int i_item, int i_thread)
                          .x = u->e.x + first,
                          .n_x = n,
                          .y = gate,
-                         .y_stride = EXPERT_W,
+                         .y_stride = (size_t)u->item_w,
                          .scratch = t->scratch};
 
+    if (side > 0 && tile_packs(u->a->up, n) == side) {
+        tile_pack(packed, j.x, n, side, u->a->gate->desc.cols);
+        j.packed = packed;
+    }
     tile_next(&j, u->a->up, e, f0);
     t->weight_bytes += tile_run(&j);
     j.w = u->a->up;
@@ -56,8 +63,8 @@ static void up_item(void *arg, int i_item, int i_thread)
     for (int i = 0; i < n; i++) {
         size_t pair = (size_t)u->e.pair[first + i];
 
-        swiglu_row(h + pair * (size_t)u->width + f0, gate + i * EXPERT_W,
-                   up + i * EXPERT_W, n_w, u->a->limit);
+        swiglu_row(h + pair * (size_t)u->width + f0, gate + i * u->item_w,
+                   up + i * u->item_w, n_w, u->a->limit);
     }
 }
 
@@ -65,11 +72,8 @@ int ISA(cpu_expert_up)(struct cpu *c, const struct kern_expert_up_args *a)
 {
     const struct kern_weight_desc *d = &a->gate->desc;
     int n = cpu_rows(&a->rows), pairs = n * a->top_k, r;
-    struct expert_up u = {.c = c,
-                          .a = a,
-                          .width = d->rows,
-                          .per_hit = ceil_div(d->rows, EXPERT_W),
-                          .tiles = tile_scratch(d->cols)};
+    struct expert_up u = {
+        .c = c, .a = a, .width = d->rows, .tiles = tile_scratch(d->cols)};
     const xt **rows;
     void *extra;
 
@@ -85,8 +89,11 @@ int ISA(cpu_expert_up)(struct cpu *c, const struct kern_expert_up_args *a)
         return r;
     }
     u.e = experts_list(&a->groups, d->experts, pairs, rows, a->top_k, extra);
-    r = cpu_scratch(c,
-                    u.tiles + sizeof(float) * 2 * EXPERT_W * (size_t)u.e.most);
+    u.item_w = expert_w(a->gate, u.e.most, u.e.n_hit, c->n_threads);
+    u.per_hit = ceil_div(d->rows, u.item_w);
+    r = cpu_scratch(c, u.tiles + (size_t)u.e.most *
+                                     (sizeof(float) * 2 * (size_t)u.item_w +
+                                      sizeof(xt) * (size_t)d->cols));
     if (r < 0) {
         return r;
     }

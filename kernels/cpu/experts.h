@@ -7,7 +7,10 @@
 
 #include "kernels/cpu/tile.h"
 
-#define EXPERT_W 32 /* weight rows of an item */
+/* Weight rows of an item: enough to pay for packing the activation rows, where
+ * that is done, and few enough for n_threads to end together. */
+#define EXPERT_W 32
+#define EXPERT_ITEMS 8 /* a thread, at least */
 
 struct experts {
     const int32_t *off;  /* [E + 1] */
@@ -17,6 +20,19 @@ struct experts {
     int n_hit;
     int most; /* most rows of one expert */
 };
+
+INLINE int expert_w(const struct kern_weight *w, int most, int n_items_1,
+                    int n_threads)
+{
+    bool wide_pays = w->desc.dtype == KERN_MXFP4 && tile_packs(w, most) > 0;
+    int wide = wide_pays ? TILE_W : EXPERT_W;
+
+    while (wide > EXPERT_W && ceil_div(w->desc.rows, wide) * n_items_1 <
+                                  n_threads * EXPERT_ITEMS) {
+        wide -= EXPERT_W;
+    }
+    return wide;
+}
 
 /* Bytes of x_rows' extra that experts_list fills. */
 INLINE size_t experts_bytes(int n_expert, int n_pairs)

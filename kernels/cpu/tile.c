@@ -7,13 +7,14 @@
  * by vf_sum's tree. Nothing here depends on M or N but speed.
  *
  * Few rows (decode, drafts): the weights stream from memory through registers,
- * packed ones decoded there. Some rows (eight streams, an expert's share of a
- * prefill): k is cut so that all of x for a cut, packed in the order in which
- * it is read, stays in L1 while the weight rows pass. Many rows (prefill): a
- * panel of weight rows stays in L2 (packed ones decoded into it once), and for
- * each tile of activation rows k is cut so that the tile stays in L1.
- * Accumulators wait in memory between cuts, whole, so that a cut changes no
- * sum.
+ * packed ones decoded there. Some rows (eight streams): k is cut so that all of
+ * x for a cut, packed in the order in which it is read, stays in L1 while the
+ * weight rows pass. MXFP4 with more rows (an expert's share of a prefill): the
+ * same, share after share of the rows, and decoded in registers for each. Many
+ * rows (prefill): a panel of weight rows stays in L2 (packed ones decoded into
+ * it once), and for each tile of activation rows k is cut so that the tile
+ * stays in L1. Accumulators wait in memory between cuts, whole, so that a cut
+ * changes no sum.
  *
  * Runs on the pool's threads, each with its own job and scratch.
  *
@@ -49,8 +50,18 @@
  *   MXFP4, share of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46,
  *                                                    0.50
  *   decoded to L1 beside the tile before             0.46, 0.49  (10, 14)
- *   decoded in registers for each 8 rows       0.50, 0.57, 0.56  kept
- *   the same for 17 to 32 rows      0.55, 0.59 where 0.57, 0.61  no
+ *   decoded in registers for each 8 rows       0.50, 0.57, 0.56
+ *   the same for 17 to 32 rows      0.55, 0.59 where 0.57, 0.61
+ *   (tests/bench/bench_expert, 112 rows: some 14 an expert)      0.59
+ *   share after share, k cut at 2048, x packed once for gate and up, items of
+ *   128 rows, the next ones prefetched to L2                     0.77  kept
+ *   512 rows, 4096 and 11264 columns, x in place, panels of 32 and 16 rows
+ *                                                          0.83, 0.77
+ *   x packed once an op, the next tile of it prefetched to L2 0.85, 0.81
+ *   the same to L1, k cut at 2048, at 1024   0.83, 0.81 and 0.86, 0.81
+ *   the next panel prefetched to L2                        0.87, 0.80
+ *   panels of 48 rows or 17, of 64 and 24    0.88, 0.81 and 0.90, 0.79
+ *   panels of up to 768 KiB: 64 and 32 rows                0.90, 0.84  kept
  * (Zen 3, avx2, one thread; share of the FMA peak, 102 GFLOP/s)
  *   512 rows: x outside, weights inside a tile       0.58  spills
  *   512 rows: weights outside, x inside              0.64  kept
@@ -60,6 +71,7 @@
  */
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/decode.h"
+#include "kernels/cpu/tile_fold.h"
 
 /* ---- register tiles ---- */
 
@@ -95,18 +107,26 @@
 #define AHEAD 4096 /* bytes from what a stream reads to what it prefetches */
 #define MX_AHEAD 12288
 #define TILE_M_MAX 4
-#define TILE_ACC 24 /* most accumulators of a tile */
-#define PANEL_W 32  /* weight rows of a panel of the blocked form */
+/* Weight rows of a panel of the blocked form, and bytes of them: most of L2. */
+#define PANEL_W (ISA_LEVEL == 3 ? 64 : 32)
+#define PANEL_BYTES (ISA_LEVEL == 3 ? 786432 : 393216)
+#define CUT_W 32 /* most weight rows of a job of the form between */
 #define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
 /* Most columns of a cut of the form between, whole compact blocks: with two
  * shares of x it leaves L1 some room. */
 #define CUT_K (ISA_LEVEL == 3 ? 1280 : 512)
-#define CUT_ACC_BYTES                                        \
-    (sizeof(float) * VF_N * TILE_ACC * ((PANEL_W + 1) / 2) * \
+#define CUT_ACC_BYTES                                      \
+    (sizeof(float) * VF_N * TILE_ACC * ((CUT_W + 1) / 2) * \
      ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
 #define CUT_DECODED (sizeof(uint16_t) * CUT_K * TILE_M_MAX)
 #define CUT_BYTES \
     (CUT_ACC_BYTES + CUT_DECODED + sizeof(xt) * CUT_K * TILE_GEMM_X)
+/* Most rows that are packed for one job alone: above, decoding the weights to
+ * memory once costs less. */
+#define SHARE_X 64
+/* Most columns of a cut of a share of rows that meets MXFP4 from L2. */
+#define SHARE_K 2048
+#define SHARE_ACC_BYTES (sizeof(float) * VF_N * TILE_ACC * ((TILE_W + 2) / 3))
 
 struct tile {
     const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
@@ -189,8 +209,27 @@ INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
 #endif
 }
 
-/* What a tile prefetches: nothing, its own rows further on, the next tile's. */
-enum fetch { FETCH_NONE, FETCH_AHEAD, FETCH_NEXT };
+/* What a tile prefetches: nothing, its own rows further on, the next tile's,
+ * the activation rows that come next. */
+enum fetch { FETCH_NONE, FETCH_AHEAD, FETCH_NEXT, FETCH_X };
+
+INLINE void tile_fetch(struct tile *t, int M, int k, enum fetch fetch)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        if (fetch == FETCH_AHEAD) {
+            __builtin_prefetch(t->w[m] + (ptrdiff_t)k * 2 + t->ahead, 0, 3);
+        } else if (fetch == FETCH_NEXT) {
+            __builtin_prefetch(t->next + m * t->next_row, 0, 3);
+        }
+    }
+    if (fetch == FETCH_NEXT) {
+        t->next += t->next_k;
+    } else if (fetch == FETCH_X) {
+        __builtin_prefetch(t->next, 0, 2);
+        t->next += 64;
+    }
+}
 
 INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
                       bool packed)
@@ -201,17 +240,7 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
 
     acc_in(acc, &l, M * N);
     for (; k + DOT_K <= l.k; k += DOT_K) {
-#pragma GCC unroll 4
-        for (int m = 0; m < M && fetch != FETCH_NONE; m++) {
-            if (fetch == FETCH_AHEAD) {
-                __builtin_prefetch(l.w[m] + (ptrdiff_t)k * 2 + l.ahead, 0, 3);
-            } else {
-                __builtin_prefetch(l.next + m * l.next_row, 0, 3);
-            }
-        }
-        if (fetch == FETCH_NEXT) {
-            l.next += l.next_k;
-        }
+        tile_fetch(&l, M, k, fetch);
         tile_chunk(acc, &l, M, N, k, DOT_K, packed);
     }
     if (k < l.k) {
@@ -268,7 +297,7 @@ INLINE void tile_mx(const struct tile *t, int M, int N, enum fetch fetch,
                 __builtin_prefetch(
                     l.w[0] + (ptrdiff_t)(b * M * 16 + m * 64) + l.ahead, 0, 3);
             } else if (fetch == FETCH_NEXT) {
-                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 3);
+                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 2);
             }
         }
 #pragma GCC unroll 4
@@ -405,6 +434,7 @@ FEW(4)
     TILE_FN(tile_next, n, tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true))       \
     TILE_FN(tile_plain, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, true))      \
     TILE_FN(tile_gemm, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, false))      \
+    TILE_FN(tile_x, n, tile_bf16(t, TILE_M(n), n, FETCH_X, true))             \
     TILE_FN(tile_compact, n, tile_compact(t, TILE_M(n), n, FETCH_NEXT, true)) \
     TILE_FN(tile_compact_plain, n,                                            \
             tile_compact(t, TILE_M(n), n, FETCH_NONE, true))                  \
@@ -441,79 +471,7 @@ static tile_fn *const tiles_compact_plain[TILE_X + 1] = TILES(compact_plain);
 static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
 static tile_fn *const tiles_mx_plain[TILE_X + 1] = TILES(mx_plain);
 static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
-
-/* ---- rows of packed weights that BF16 cannot hold exactly ---- */
-
-static bool row_is_extreme(const struct tile_job *j, int n)
-{
-    const struct cpu_weight *w = cpu_w(j->w);
-    const uint64_t *bits = w->extreme + (size_t)j->expert * w->extreme_words;
-
-    return bits[n / 64] >> (n % 64) & 1u;
-}
-
-/* Weight row n times x: the same lanes, chunks and tree as dot(), each product
- * exact in a double. A zero weight adds nothing under any scale. */
-static float extreme_dot(const struct tile_job *j, int n, const xt *x)
-{
-    size_t cols = (size_t)j->w->desc.cols;
-    const uint8_t *q = cpu_plane(j->w, j->expert, 0) + (size_t)n * cols / 2;
-    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)n * cols / 32;
-    float acc[VF_N] = {0};
-
-    for (int i = 0; i < (int)cols; i++) {
-        unsigned code = q[i / 2] >> (i % 2 * 4) & 15u;
-        double w = (double)quant_e2m1(code) * (double)quant_e8m0(s[i / 32]);
-        float *a = &acc[i % DOT_K / 2];
-
-        if (w != 0) {
-            *a = (float)((double)*a + w * (double)xt_get(x, i));
-        }
-    }
-    return vf_sum(vf_load(acc));
-}
-
-/* ---- from accumulators to results ---- */
-
-/* A tile's place in its job: weight rows n, n + gap, .. of which m_live count,
- * activation rows from r on. */
-struct place {
-    int n, gap, m_live, r;
-};
-
-/* Folds a tile of M weight rows and N activation rows into y. */
-static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
-                      struct place at)
-{
-    float sum[TILE_ACC + 3], factor = nv_factor(j->w, j->expert);
-    float *y = j->y + (size_t)at.r * j->y_stride + at.n;
-    bool extreme = cpu_w(j->w)->extreme != NULL;
-    int n_acc = M * N, i = 0;
-
-    for (; i + 4 <= n_acc; i += 4) {
-        const float *a = acc + i * VF_N;
-
-        vf_sum4(vf_load(a), vf_load(a + VF_N), vf_load(a + 2 * VF_N),
-                vf_load(a + 3 * VF_N), sum + i);
-    }
-    for (; i < n_acc; i++) {
-        sum[i] = vf_sum(vf_load(acc + i * VF_N));
-    }
-    for (int m = 0; m < at.m_live && extreme; m++) {
-        int n = j->n0 + at.n + m * at.gap;
-
-        for (i = 0; i < N && row_is_extreme(j, n); i++) {
-            sum[i * M + m] = extreme_dot(j, n, j->x[at.r + i]);
-        }
-    }
-    for (i = 0; i < N; i++, y += j->y_stride) {
-        for (int m = 0; m < at.m_live; m++) {
-            float v = sum[i * M + m] * factor;
-
-            y[m * at.gap] = j->add ? y[m * at.gap] + v : v;
-        }
-    }
-}
+static tile_fn *const tiles_x[TILE_X + 1] = TILES(x);
 
 /* ---- few rows ---- */
 
@@ -622,12 +580,12 @@ static bool tile_fetches(const struct tile_job *j)
     return j->w->desc.dtype == KERN_COMPACT && j->n_x <= CUT_N;
 }
 
-/* Whether the tiles decode MXFP4 themselves, in registers, for each share of
- * the activation rows again; there must be room for it beside the accumulators.
- */
+/* Whether the tiles decode compact rows themselves, in registers, for each
+ * share of the activation rows again; there must be room for it beside the
+ * accumulators. */
 static bool tile_decodes(const struct tile_job *j)
 {
-    return ISA_LEVEL == 3 && j->w->desc.dtype != KERN_BF16;
+    return ISA_LEVEL == 3 && j->w->desc.dtype == KERN_COMPACT;
 }
 
 /* A compact row's escapes from column k on, and what its codes stand for. */
@@ -671,14 +629,8 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
         if (d->dtype == KERN_BF16) {
             continue;
         }
-        if (tile_decodes(j) && d->dtype == KERN_COMPACT) {
-            cut_escapes(t, m, j, row, k);
-            continue;
-        }
         if (tile_decodes(j)) {
-            t->s[m] = cpu_plane(j->w, j->expert, 1) +
-                      (size_t)row * (size_t)(d->cols / 32) + k / 32;
-            t->ahead_s = (next - n) * (d->cols / 32) + (next_k - k) / 32;
+            cut_escapes(t, m, j, row, k);
             continue;
         }
         for (size_t i = 0; i < (size_t)n_k / 32 * per_32 && !tile_fetches(j);
@@ -699,17 +651,24 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
     }
 }
 
-/* The job's activation rows, n_k columns from k on, for its tiles of nr rows:
- * chunk by chunk the rows of a tile side by side. In place, rows a power of two
- * apart would meet in the same few sets of L1. */
+/* n_k columns from k on of n activation rows: chunk by chunk the rows side by
+ * side. In place, rows a power of two apart would meet in the same few sets of
+ * L1. */
+static xt *pack_rows(xt *to, const xt *const *x, int n, int k, int n_k)
+{
+    for (int c = 0; c < n_k; c += DOT_K) {
+        for (int i = 0; i < n; i++, to += DOT_K) {
+            memcpy(to, x[i] + k + c, sizeof(xt) * DOT_K);
+        }
+    }
+    return to;
+}
+
+/* The same of all of the job's rows, for its tiles of nr rows. */
 static void pack_x(xt *to, const struct tile_job *j, int nr, int k, int n_k)
 {
     for (int r = 0; r < j->n_x; r += nr) {
-        for (int c = 0; c < n_k; c += DOT_K) {
-            for (int i = r; i < imin(r + nr, j->n_x); i++, to += DOT_K) {
-                memcpy(to, j->x[i] + k + c, sizeof(xt) * DOT_K);
-            }
-        }
+        to = pack_rows(to, j->x + r, imin(nr, j->n_x - r), k, n_k);
     }
 }
 
@@ -723,16 +682,13 @@ static void run_cuts(const struct tile_job *j)
     int cut = ceil_div(even, COMPACT_COLS) * COMPACT_COLS;
     float *acc = (float *)j->scratch;
     uint16_t *decoded = (uint16_t *)(j->scratch + CUT_ACC_BYTES);
-    bool mx = j->w->desc.dtype == KERN_MXFP4;
     tile_fn *const *first = j->w->desc.dtype == KERN_BF16 ? tiles_ahead
-                            : tile_decodes(j) ? mx ? tiles_mx : tiles_compact
-                            : tile_fetches(j) ? tiles_next
-                                              : tiles_plain;
-    tile_fn *const *other = !tile_decodes(j) ? tiles_plain
-                            : mx             ? tiles_mx_plain
-                                             : tiles_compact_plain;
+                            : tile_decodes(j)             ? tiles_compact
+                            : tile_fetches(j)             ? tiles_next
+                                                          : tiles_plain;
+    tile_fn *const *other = tile_decodes(j) ? tiles_compact_plain : tiles_plain;
     xt *x = (xt *)(j->scratch + CUT_ACC_BYTES + CUT_DECODED);
-    struct tile t = {.mx = &j->cpu->mx};
+    struct tile t = {.k = 0};
 
     for (int k = 0; k < cols; k += cut) {
         int n_k = imin(cut, cols - k);
@@ -749,7 +705,6 @@ static void run_cuts(const struct tile_job *j)
                      last ? k + cut : k);
             for (int m = M; m < TILE_M_MAX; m++) {
                 t.w[m] = t.w[M - 1]; /* a last share's tile may be taller */
-                t.s[m] = t.s[M - 1];
                 t.e[m] = t.e[M - 1];
                 t.e_end[m] = t.e_end[M - 1];
                 t.lut[m] = t.lut[M - 1];
@@ -770,6 +725,68 @@ static void run_cuts(const struct tile_job *j)
     }
 }
 
+/* ---- MXFP4, decoded in registers for more rows ---- */
+
+/* Columns of a cut: even shares of whole lines of codes. */
+static int share_cut(int cols)
+{
+    int even = ceil_div(cols, ceil_div(cols, SHARE_K));
+
+    return ceil_div(even, 128) * 128;
+}
+
+/* Share after share of the activation rows, of each a cut after the other stays
+ * in L1 while the job's weight rows pass from L2: decoding costs next to
+ * nothing beside the products, so it is done for each share again. Whole
+ * accumulators wait in memory between the cuts. With the first share all of
+ * what the caller reads next is asked for. */
+static void run_shares(const struct tile_job *j)
+{
+    int cols = j->w->desc.cols, cut = share_cut(cols);
+    int nr = tile_rows(j->n_x, TILE_X);
+    size_t row = (size_t)cols / 2, s_row = row / 16;
+    const uint8_t *w = cpu_plane(j->w, j->expert, 0) + (size_t)j->n0 * row;
+    const uint8_t *s = cpu_plane(j->w, j->expert, 1) + (size_t)j->n0 * s_row;
+    struct tile t = {.mx = &j->cpu->mx};
+    xt *own = (xt *)(j->scratch + SHARE_ACC_BYTES);
+
+    if (j->next != NULL) {
+        t.ahead = j->next - w;
+        t.ahead_s = j->next_s - s;
+    }
+    for (int r = 0; r < j->n_x; r += nr) {
+        int rows = imin(nr, j->n_x - r), M = TILE_M(rows);
+        const xt *x = j->packed + (size_t)r * (size_t)cols;
+        tile_fn *tile =
+            (r == 0 && j->next != NULL ? tiles_mx : tiles_mx_plain)[rows];
+
+        if (j->packed == NULL) {
+            pack_rows(own, j->x + r, rows, 0, cols);
+            x = own;
+        }
+        for (int k = 0; k < cols; k += cut) {
+            t.k = imin(cut, cols - k);
+            t.first = k == 0;
+            t.acc = (float *)j->scratch;
+            t.x[0] = x + (size_t)k * (size_t)rows;
+            for (int n = 0; n < j->n_w; n += M, t.acc += M * rows * VF_N) {
+                struct place at = {n, 1, imin(M, j->n_w - n), r};
+
+                for (int m = 0; m < M; m++) {
+                    size_t to = (size_t)(n + imin(m, at.m_live - 1));
+
+                    t.w[m] = w + to * row + k / 2;
+                    t.s[m] = s + to * s_row + k / 32;
+                }
+                tile(&t);
+                if (k + cut >= cols) {
+                    tile_fold(j, t.acc, M, rows, at);
+                }
+            }
+        }
+    }
+}
+
 /* ---- many rows ---- */
 
 /* One panel's place: n_w <= PANEL_W BF16 rows at w, of which the first is n
@@ -777,26 +794,40 @@ static void run_cuts(const struct tile_job *j)
 struct panel {
     const uint8_t *w;
     int n, n_w;
+    /* What comes after it, asked for share by share. */
+    const uint8_t *next, *next_end;
+    size_t next_share;
 };
 
 /* The panel's weight rows against rows activation rows from r on, columns k ..
  * k + n_k - 1, into the accumulators of its tiles at acc. */
-static void panel_cut(const struct tile_job *j, const struct panel *p,
-                      float *acc, int r, int rows, int k, int n_k, bool first)
+static void panel_cut(const struct tile_job *j, struct panel *p, float *acc,
+                      int r, int rows, int k, int n_k, bool first)
 {
     size_t row_bytes = (size_t)j->w->desc.cols * 2;
     int M = TILE_M(rows);
     struct tile t = {.k = n_k, .first = first, .acc = acc};
+    tile_fn *tile = (j->packed != NULL ? tiles_x : tiles_gemm)[rows];
 
     for (int i = 0; i < rows; i++) {
         t.x[i] = j->x[r + i] + k;
+    }
+    if (j->packed != NULL) { /* what is read next follows it */
+        t.x[0] = j->packed + (size_t)r * (size_t)j->w->desc.cols +
+                 (size_t)k * (size_t)rows;
+        t.next = (const uint8_t *)(t.x[0] + (size_t)n_k * (size_t)rows);
+    }
+    for (size_t i = 0; i < p->next_share && p->next < p->next_end; i += 64) {
+        __builtin_prefetch(p->next, 0, 2);
+        p->next += 64;
     }
     for (int n = 0; n < p->n_w; n += M, t.acc += M * rows * VF_N) {
         for (int m = 0; m < M; m++) {
             t.w[m] = p->w + (size_t)imin(n + m, p->n_w - 1) * row_bytes +
                      (size_t)k * 2;
         }
-        tiles_gemm[rows](&t);
+        tile(&t);
+        t.next += n_k / DOT_K * 64;
     }
 }
 
@@ -819,7 +850,7 @@ static void scale_cut(const struct tile_job *j, const struct panel *p,
 }
 
 /* One panel against every activation row. */
-static void gemm_panel(const struct tile_job *j, const struct panel *p)
+static void gemm_panel(const struct tile_job *j, struct panel *p)
 {
     bool fp8 = j->w->desc.dtype == KERN_FP8_B128;
     int cols = j->w->desc.cols, cut = fp8 ? QUANT_FP8_BLOCK : GEMM_K;
@@ -827,6 +858,9 @@ static void gemm_panel(const struct tile_job *j, const struct panel *p)
     float *acc = (float *)j->scratch;
     float *sum = fp8 ? (float *)(j->scratch + ACC_BYTES) : acc;
 
+    p->next_share = (size_t)(p->next_end - p->next) /
+                        (size_t)(ceil_div(j->n_x, nr) * ceil_div(cols, cut)) +
+                    64;
     for (int r = 0; r < j->n_x; r += nr) {
         int rows = imin(nr, j->n_x - r), M = TILE_M(rows);
 
@@ -847,10 +881,29 @@ static void gemm_panel(const struct tile_job *j, const struct panel *p)
 
 static int panel_rows(const struct kern_weight_desc *d)
 {
-    int n = TILE_DECODED / (2 * d->cols);
+    int n = PANEL_BYTES / (2 * d->cols);
 
     n -= n % TILE_M_MAX;
     return imin(imax(n, TILE_M_MAX), PANEL_W);
+}
+
+/* The job's next panel, or after its last the caller's next. */
+static void panel_next(const struct tile_job *j, struct panel *p, int step)
+{
+    size_t row = j->w->desc.dtype == KERN_BF16
+                     ? (size_t)j->w->desc.cols * 2
+                     : compact_row_bytes(j->w->desc.cols);
+    int n = p->n + p->n_w;
+
+    if (j->w->desc.dtype != KERN_BF16 && j->w->desc.dtype != KERN_COMPACT) {
+        return;
+    }
+    p->next = n < j->n_w ? cpu_plane(j->w, 0, 0) + (size_t)(j->n0 + n) * row
+                         : j->next;
+    if (p->next != NULL) {
+        p->next_end =
+            p->next + row * (size_t)imin(step, n < j->n_w ? j->n_w - n : step);
+    }
 }
 
 static void run_many(const struct tile_job *j)
@@ -860,7 +913,11 @@ static void run_many(const struct tile_job *j)
     uint16_t *decoded = (uint16_t *)(j->scratch + 2 * ACC_BYTES);
 
     for (int n = 0; n < j->n_w; n += step) {
-        struct panel p = {(const uint8_t *)decoded, n, imin(step, j->n_w - n)};
+        struct panel p = {.w = (const uint8_t *)decoded,
+                          .n = n,
+                          .n_w = imin(step, j->n_w - n)};
+
+        panel_next(j, &p, step);
 
         if (d->dtype == KERN_BF16) {
             p.w = cpu_plane(j->w, j->expert, 0) +
@@ -876,9 +933,36 @@ size_t tile_scratch(int cols)
 {
     size_t decoded = (size_t)cols * 2 * TILE_M_MAX;
     size_t many =
-        2 * ACC_BYTES + (decoded > TILE_DECODED ? decoded : TILE_DECODED);
+        2 * ACC_BYTES + (decoded > PANEL_BYTES ? decoded : PANEL_BYTES);
 
-    return many > CUT_BYTES ? many : CUT_BYTES;
+    size_t cuts = CUT_BYTES;
+    size_t shares = SHARE_ACC_BYTES + (size_t)cols * sizeof(xt) * TILE_X;
+
+    many = many > cuts ? many : cuts;
+    return many > shares ? many : shares;
+}
+
+int tile_packs(const struct kern_weight *w, int n_x)
+{
+    if (ISA_LEVEL < 3) {
+        return 0;
+    }
+    if (w->desc.dtype == KERN_MXFP4) {
+        return n_x > FEW_N ? tile_rows(n_x, TILE_X) : 0;
+    }
+    if (w->desc.dtype == KERN_BF16 || w->desc.dtype == KERN_COMPACT) {
+        return n_x > TILE_GEMM_X && w->desc.cols % DOT_K == 0
+                   ? tile_rows(n_x, GEMM_N)
+                   : 0;
+    }
+    return 0;
+}
+
+void tile_pack(xt *to, const xt *const *x, int n, int side, int cols)
+{
+    for (int r = 0; r < n; r += side) {
+        to = pack_rows(to, x + r, imin(side, n - r), 0, cols);
+    }
 }
 
 uint64_t tile_run(const struct tile_job *j)
@@ -898,7 +982,10 @@ uint64_t tile_run(const struct tile_job *j)
         run_few(j, compact_row_bytes(d->cols), few_compact[j->n_x]);
     } else if (few && d->dtype == KERN_MXFP4) {
         run_mx(j);
-    } else if (cuts && j->n_x <= TILE_GEMM_X && j->n_w <= PANEL_W) {
+    } else if (d->dtype == KERN_MXFP4 && tile_packs(j->w, j->n_x) > 0 &&
+               (j->packed != NULL || j->n_x <= SHARE_X)) {
+        run_shares(j);
+    } else if (cuts && j->n_x <= TILE_GEMM_X && j->n_w <= CUT_W) {
         run_cuts(j);
     } else {
         run_many(j);

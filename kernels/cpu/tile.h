@@ -14,9 +14,9 @@
 
 #include "kernels/cpu/simd.h"
 
-#define TILE_X 8            /* most activation rows of one register tile */
-#define TILE_DECODED 393216 /* bytes of a panel of BF16 rows: most of L2 */
-#define TILE_GEMM_X 16      /* more rows than this: blocked over k */
+#define TILE_X 8       /* most activation rows of one register tile */
+#define TILE_W 128     /* most weight rows of a job that meets packed rows */
+#define TILE_GEMM_X 16 /* more rows than this: blocked over k */
 
 struct tile_job {
     const struct cpu *cpu;
@@ -25,10 +25,12 @@ struct tile_job {
     int n0, n_w;        /* weight rows n0 .. n0 + n_w - 1 */
     const xt *const *x; /* [n_x] prepared rows (x_prepare) */
     int n_x;
-    float *y; /* [n_x][y_stride]: column 0 is weight row n0 */
+    const xt *packed; /* the same as tile_pack made them; or NULL */
+    float *y;         /* [n_x][y_stride]: column 0 is weight row n0 */
     size_t y_stride;
     bool add; /* y += */
-    /* MXFP4: what the caller reads next, to be prefetched, or NULL. */
+    /* What the caller reads next, to be prefetched, or NULL: rows of as many
+     * columns and of the same type; next_s: the scales of MXFP4. */
     const uint8_t *next, *next_s;
     uint8_t *scratch; /* tile_scratch() bytes */
 };
@@ -40,16 +42,36 @@ size_t tile_scratch(int cols);
 /* Returns the weight bytes it streamed. */
 uint64_t tile_run(const struct tile_job *j);
 
+/* How many activation rows are to lie side by side, chunk by chunk, for jobs
+ * over w that take n_x of them packed, so that jobs of the same rows and
+ * columns share the packing; 0 where it does not pay. */
+#define tile_packs ISA(tile_packs)
+int tile_packs(const struct kern_weight *w, int n_x);
+/* to: n rows of cols elements. */
+#define tile_pack ISA(tile_pack)
+void tile_pack(xt *to, const xt *const *x, int n, int side, int cols);
+
 /* Says that after the job the caller reads row n of expert e of w; e < 0: not
  * known. */
 INLINE void tile_next(struct tile_job *j, const struct kern_weight *w, int e,
                       int n)
 {
-    size_t cols = (size_t)w->desc.cols;
-    bool known = e >= 0 && w->desc.dtype == KERN_MXFP4;
+    size_t cols = (size_t)w->desc.cols, row = 0;
 
-    j->next = known ? cpu_plane(w, e, 0) + (size_t)n * cols / 2 : NULL;
-    j->next_s = known ? cpu_plane(w, e, 1) + (size_t)n * cols / 32 : NULL;
+    if (w->desc.dtype == KERN_MXFP4) {
+        row = cols / 2;
+    } else if (w->desc.dtype == KERN_COMPACT) {
+        row = compact_row_bytes((int)cols);
+    } else if (w->desc.dtype == KERN_BF16) {
+        row = cols * 2;
+    }
+    j->next = j->next_s = NULL;
+    if (e >= 0 && row > 0) {
+        j->next = cpu_plane(w, e, 0) + (size_t)n * row;
+    }
+    if (e >= 0 && w->desc.dtype == KERN_MXFP4) {
+        j->next_s = cpu_plane(w, e, 1) + (size_t)n * cols / 32;
+    }
 }
 
 /* Types that tile_run multiplies. */

@@ -2,7 +2,8 @@
  * Copyright 2026 The stepd authors
  *
  * expert_up and expert_down at the real widths (hidden 4096, width 1280, MXFP4,
- * 8 of 64 experts a row, drawn evenly): GB/s of the weights read against the
+ * 8 of 64 experts a row, drawn evenly; with 112 rows an expert has as many as
+ * with 512 where there are 288): GB/s of the weights read against the
  * read probe, GFLOP/s against the multiplier's peak, all of one round.
  *
  *     bench_expert [ISA] [THREADS]
@@ -127,7 +128,7 @@ static void run(struct probe *probe, struct kern_expert_up_args *up,
 
 int main(int argc, char **argv)
 {
-    static const int n_rows[] = {1, 2, 4, 8, 16, 512};
+    static const int n_rows[] = {1, 2, 4, 8, 16, 112, 512};
     struct kern_open_args open = {.isa = argc > 1 ? argv[1] : NULL,
                                   .n_threads = argc > 2 ? atoi(argv[2]) : 0};
     struct kern_expert_up_args up = {.top_k = T, .limit = 7};

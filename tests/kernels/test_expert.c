@@ -182,6 +182,8 @@ static void ragged(const struct kt_backend *b)
             check_shape(b, &shapes[i], n_rows[j]);
         }
     }
+    /* wide items and two cuts of k */
+    check_shape(b, &(struct shape){KERN_MXFP4, 12, 4, 2080, 160, 7}, 40);
 }
 
 static void test_ragged_shapes(void **state)
@@ -194,6 +196,7 @@ static void promises(const struct kt_backend *b)
 {
     static const struct shape shapes[] = {
         {KERN_MXFP4, 12, 4, 192, 96, 7},
+        {KERN_MXFP4, 12, 4, 2080, 160, 7},
         {KERN_BF16, 5, 2, 65, 40, 0},
     };
 

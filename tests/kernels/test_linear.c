@@ -108,6 +108,10 @@ static void every_row_count(const struct kt_backend *b)
     /* past a cut of k in the blocked form, and ragged after it */
     check_shape(b, &(struct shape){KERN_BF16, 35, 4231}, 7, 19);
     check_shape(b, &(struct shape){KERN_MXFP4, 35, 4128}, 8, 19);
+    /* wide items; panels of fewer rows than an item */
+    check_shape(b, &(struct shape){KERN_BF16, 1100, 160}, 7, 19);
+    check_shape(b, &(struct shape){KERN_BF16, 70, 12320}, 7, 19);
+    check_shape(b, &(struct shape){KERN_COMPACT, 70, 12320}, 7, 19);
 }
 
 /* fr_48: one row or many, the same sums, to the bit: what verification of
@@ -146,6 +150,7 @@ static void promises(const struct kt_backend *b)
 {
     static const struct shape shapes[] = {
         {KERN_BF16, 41, 131},      {KERN_BF16, 64, 2208},
+        {KERN_BF16, 1100, 160},    {KERN_COMPACT, 70, 2208},
         {KERN_MXFP4, 41, 160},     {KERN_MXFP4, 36, 2208},
         {KERN_FP8_B128, 140, 200}, {KERN_NVFP4, 41, 176},
     };
