@@ -14,7 +14,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/compact.h"
 #include "kernels/kernels.h"
+#include "kernels/quant.h"
 
 /* FOLDED: rows up to which the shared expert goes with the routed ones; SHARED
  * of them, so that no cache holds them. */
@@ -118,6 +120,81 @@ static struct kern_weight *weight(enum kern_dtype t, int experts, int rows,
         }
     }
     must(kern_weight_ready(k, w), "weight");
+    return w;
+}
+
+/* Rows such as they are: a bell of numbers, of which a few are escapes. */
+enum { SAMPLE = 16 };
+
+static int sample_rows(int cols, unsigned char *q, uint32_t *base,
+                       uint32_t *escape, int *ret_n)
+{
+    uint16_t *row = malloc((size_t)cols * sizeof(*row));
+    uint64_t s = 1;
+    int n = 0;
+
+    for (int r = 0; row != NULL && r < SAMPLE; r++) {
+        for (int c = 0; c < cols; c++) {
+            float x = -2;
+
+            for (int i = 0; i < 4; i++) {
+                x += (float)(next(&s) % 65536) / 65536;
+            }
+            row[c] = quant_f32_to_bf16(x / 50);
+        }
+        base[r] = compact_choose(row, cols);
+        ret_n[r] = compact_pack(q + (size_t)r * compact_row_bytes(cols), row,
+                                cols, base[r], escape + n);
+        n += ret_n[r];
+    }
+    free(row);
+    return row != NULL ? n : -1;
+}
+
+static struct kern_weight *packed(int rows, int cols)
+{
+    size_t row = compact_row_bytes(cols);
+    unsigned char *q = malloc(SAMPLE * row);
+    uint32_t *escape = malloc((size_t)SAMPLE * (size_t)cols * 4);
+    uint32_t *word = malloc(((size_t)rows + 1) * 4), *list, base[SAMPLE];
+    int n[SAMPLE], all = 0, at = 0;
+    struct kern_weight_desc desc = {KERN_COMPACT, rows, cols, 0, 0, 0};
+    struct kern_weight *w;
+
+    if (q == NULL || escape == NULL || word == NULL ||
+        (all = sample_rows(cols, q, base, escape, n)) < 0) {
+        die("no memory");
+    }
+    list = malloc(((size_t)rows / SAMPLE + 1) * (size_t)all * 4 + 4);
+    if (list == NULL) {
+        die("no memory");
+    }
+    for (int r = 0, from = 0; r < rows; r++) {
+        from = r % SAMPLE == 0 ? 0 : from;
+        word[r] = compact_word(base[r % SAMPLE], (uint32_t)at);
+        memcpy(list + at, escape + from, (size_t)n[r % SAMPLE] * 4);
+        at += n[r % SAMPLE];
+        from += n[r % SAMPLE];
+    }
+    word[rows] = compact_word(0, (uint32_t)at);
+    list[at] = COMPACT_END;
+    desc.escapes = at + 1;
+    must(kern_weight_new(k, &desc, &w), "weight");
+    for (int r = 0; r < rows; r += SAMPLE) {
+        int m = rows - r < SAMPLE ? rows - r : SAMPLE;
+
+        must(kern_weight_fill(k, w, 0, 0, (size_t)r * row, q, (size_t)m * row),
+             "weight");
+    }
+    must(kern_weight_fill(k, w, 0, 1, 0, word, ((size_t)rows + 1) * 4),
+         "weight");
+    must(kern_weight_fill(k, w, 0, 2, 0, list, (size_t)desc.escapes * 4),
+         "weight");
+    must(kern_weight_ready(k, w), "weight");
+    free(q);
+    free(escape);
+    free(word);
+    free(list);
     return w;
 }
 
@@ -439,9 +516,11 @@ static void draws(int rows)
 }
 
 static void linear(const char *name, int (*launch)(const struct form *f, int i),
-                   int rows, int cols, int parts, const int *part_rows)
+                   enum kern_dtype t, int rows, int cols, int parts,
+                   const int *part_rows)
 {
-    struct form f = {.name = name,
+    char title[64];
+    struct form f = {.name = title,
                      .rows = rows,
                      .launch = launch,
                      .cols = cols,
@@ -450,14 +529,19 @@ static void linear(const char *name, int (*launch)(const struct form *f, int i),
 
     for (int p = 0; p < parts; p++) {
         f.part_rows[p] = part_rows[p];
-        bytes += (size_t)part_rows[p] * (size_t)cols * 2;
+        bytes +=
+            (size_t)part_rows[p] *
+            (t == KERN_COMPACT ? compact_row_bytes(cols) : (size_t)cols * 2);
     }
+    snprintf(title, sizeof(title), "%s%s", name,
+             t == KERN_COMPACT ? ", compact" : "");
     f.copies = (int)(d->spread / bytes) + 1;
     if (f.copies * parts > FORMS) {
         f.copies = FORMS / parts;
     }
     for (int i = 0; i < f.copies * parts; i++) {
-        f.w[i] = weight(KERN_BF16, 0, part_rows[i % parts], cols);
+        f.w[i] = t == KERN_COMPACT ? packed(part_rows[i % parts], cols)
+                                   : weight(t, 0, part_rows[i % parts], cols);
     }
     clock_form(&f);
     for (int i = 0; i < f.copies * parts; i++) {
@@ -465,21 +549,22 @@ static void linear(const char *name, int (*launch)(const struct form *f, int i),
     }
 }
 
-static void linears(int rows)
+/* Packed, the shared expert never goes with the routed ones. */
+static void linears(enum kern_dtype t, int rows)
 {
     int q = d->heads * KERN_HEAD_DIM, kv = d->kv_heads * KERN_HEAD_DIM;
 
-    linear("linear q k v gate", launch_linear, rows, d->hidden, 4,
+    linear("linear q k v gate", launch_linear, t, rows, d->hidden, 4,
            (const int[]){q, kv, kv, d->heads});
-    linear("linear o", launch_linear, rows, q, 1, &d->hidden);
-    if (rows > FOLDED) {
-        linear("mlp_up, shared", launch_mlp_up, rows, d->hidden, 2,
+    linear("linear o", launch_linear, t, rows, q, 1, &d->hidden);
+    if (t == KERN_COMPACT || rows > FOLDED) {
+        linear("mlp_up, shared", launch_mlp_up, t, rows, d->hidden, 2,
                (const int[]){d->shared, d->shared});
-        linear("linear down, shared", launch_linear, rows, d->shared, 1,
+        linear("linear down, shared", launch_linear, t, rows, d->shared, 1,
                &d->hidden);
     }
     if (rows <= 64) { /* rows that are drawn */
-        linear("linear head", launch_linear, rows, d->hidden, 1, &d->vocab);
+        linear("linear head", launch_linear, t, rows, d->hidden, 1, &d->vocab);
     }
 }
 
@@ -607,7 +692,8 @@ int main(int argc, char **argv)
     router = weight(KERN_BF16, 0, d->experts, d->hidden);
     head = weight(KERN_BF16, 0, 1, KERN_HEAD_DIM);
     for (size_t i = 0; i < sizeof(n) / sizeof(n[0]) && n[i] <= d->most; i++) {
-        linears(n[i]);
+        linears(KERN_BF16, n[i]);
+        linears(KERN_COMPACT, n[i]);
         experts(n[i], gate, up, down);
         rest(n[i], norm, router);
         attention(n[i], head);

@@ -220,20 +220,22 @@ def measured(m, lines):
                             map(int, word[1].split())))
         elif len(word) == 3:
             n, us = int(word[1]), float(word[2])
-            name, _, window = word[0].partition(', window')
+            name = word[0].removesuffix(', compact')
+            compact = name != word[0]
+            name = name.removesuffix(', window')
             all = dict(m, **size)
             # layer 0 is a full one; the window is that of the others
             ops = (layer(dict(all, h2=all['h']), False, False, n, size['ctx'])
                    if word[0].endswith('window') else
-                   step(all, n, 1, size['ctx'], 0))
+                   step(all, n, 1, size['ctx'], 0, compact))
             op = next(o for o in ops if o[0] == name)
-            by, fl = bytes_of(op), 2 * op[5]
+            by, fl = bytes_of(op, compact), 2 * op[5]
             row = [word[0], n, f'{us:.1f}', f'{by / us / 1e3:.0f}',
                    f'{fl / us / 1e6:.1f}', '-', '-', '-']
             if gpu is not None:
-                t = bound(op, gpu) * 1e6
+                t = bound(op, gpu, compact) * 1e6
                 row[5:] = [f'{t:.2f}', f'{t / us:.0%}',
-                           f'{EXPECT[op[1]][0]:.0%}']
+                           f'{expected(op, compact):.0%}']
             rows.append(row)
         else:  # why it was skipped
             print(line, end='')
