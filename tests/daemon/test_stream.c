@@ -549,7 +549,7 @@ static void check_bytes(enum model_weights weights, const char *folder,
  * reads end early or are interrupted. */
 static void test_the_right_bytes_arrive(void **state)
 {
-    static const size_t pad[] = {0, 1, 2, 509, 4095};
+    static const size_t pad[] = {1, 510, 4095};
     int n_odd = 0;
 
     (void)state;
@@ -568,10 +568,9 @@ static void test_the_right_bytes_arrive(void **state)
             n_odd += slot_plane(&l.ck->slots.slot[s], 0, 0).off % 2 != 0;
         }
         finish(&l);
-        for (int cut = 0; cut < 2; cut++) {
-            cut_short = cut != 0;
-            check_bytes(MODEL_MAP, NULL, dir);
-        }
+        check_bytes(MODEL_MAP, NULL, dir);
+        cut_short = true;
+        check_bytes(MODEL_MAP, NULL, dir);
         cut_short = false;
         ckpt_remove(dir);
     }
@@ -586,8 +585,8 @@ static void test_the_right_packed_bytes_arrive(void **state)
 
     (void)state;
     check_bytes(MODEL_COMPACT, NULL, dir);
-    for (int i = 0; i < 3; i++) { /* made, there, read in small pieces */
-        cut_short = i == 2;
+    for (int i = 0; i < 2; i++) { /* made; there, and read in small pieces */
+        cut_short = i == 1;
         check_bytes(MODEL_COMPACT, folder, dir);
     }
     cut_short = false;
