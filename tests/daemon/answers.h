@@ -178,7 +178,9 @@ static inline void answer_take(struct answer *a, struct event *e)
         break;
     case EVENT_PART:
         a->n_parts++;
-        answer_content_(a, e);
+        if (e->n_sessions == 0) {
+            answer_content_(a, e);
+        }
         break;
     case EVENT_DONE:
         a->done = true;

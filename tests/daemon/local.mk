@@ -152,6 +152,8 @@ tests_daemon_test_prefix_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/test_store
 tests_daemon_test_store_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+tests_daemon_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=write \
+	-Wl,--wrap=fsync,--wrap=renameat
 check_PROGRAMS += tests/daemon/test_named
 tests_daemon_test_named_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_kvpool
@@ -176,8 +178,12 @@ tests_daemon_test_core_owner_SOURCES = tests/daemon/test_core_owner.c \
 tests_daemon_test_core_owner_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_core_sessions
 tests_daemon_test_core_sessions_SOURCES = tests/daemon/test_core_sessions.c \
-	$(SCHED_FAKE) tests/daemon/core_rig.h
+	$(SCHED_FAKE) tests/daemon/core_rig.h tests/daemon/sessions_rig.h
 tests_daemon_test_core_sessions_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
+check_PROGRAMS += tests/daemon/test_core_named
+tests_daemon_test_core_named_SOURCES = tests/daemon/test_core_named.c \
+	$(SCHED_FAKE) tests/daemon/core_rig.h tests/daemon/sessions_rig.h
+tests_daemon_test_core_named_LDADD = $(SCHED_FAKE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_core_end
 tests_daemon_test_core_end_SOURCES = tests/daemon/test_core_end.c \
 	tests/daemon/core_rig.h $(SCHED_FAKE)

@@ -2,10 +2,9 @@
  * Copyright 2026 The stepd authors */
 
 /*
- * Sessions that are saved, restored, pinned and waited for, over the fake
- * model, which aborts when a slot is read that does not hold what it should.
- * Disks that are full or stand still are made of limits and of fifos: nothing
- * here waits for a time.
+ * Sessions that are saved and restored, over the fake model, which aborts when
+ * a slot is read that does not hold what it should. Disks that are full or
+ * stand still are made of limits and of fifos: nothing here waits for a time.
  */
 
 #include "tests/test.h"
@@ -17,151 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "tests/daemon/core_rig.h"
-
-static char state_dir[64];
-
-struct queue {
-    struct rig *r;
-    struct job *job[16];
-    int n;
-};
-
-static struct queue granted;
-
-static void on_prepare(void *ctx, struct job *j)
-{
-    (void)ctx;
-    assert_true(granted.n < 16);
-    granted.job[granted.n++] = j;
-}
-
-static sem_t moved;
-
-static void post_wake(void *ctx)
-{
-    (void)ctx;
-    (void)sem_post(&moved);
-}
-
-static void no_wake(void *ctx)
-{
-    (void)ctx;
-}
-
-static void configure(struct rig *r)
-{
-    r->conf.named = (struct named_limits){16, 16, 1u << 30};
-    r->conf.session_dir = state_dir;
-    r->conf.session_disk = r->conf.session_disk_per_owner = 1u << 30;
-    r->conf.prepare = on_prepare;
-    r->conf.wake = no_wake;
-    granted = (struct queue){.r = r};
-}
-
-static void open_rig(struct rig *r)
-{
-    rig_init(r);
-    configure(r);
-    rig_start(r);
-}
-
-/* What the engine's loop does, once. */
-static int turn_once(struct rig *r)
-{
-    for (int i = 0; i < granted.n; i++) {
-        core_add(r->core, granted.job[i]);
-    }
-    granted.n = 0;
-    (void)core_tend(r->core);
-    return core_step(r->core);
-}
-
-static struct answer *wait_for(struct rig *r, uint64_t id)
-{
-    struct answer *a = answer_of(r, id);
-
-    while (!a->done && !a->failed) {
-        (void)turn_once(r);
-    }
-    return a;
-}
-
-/* The whole prompt, into a session. n_open: where the next turn will differ. */
-static struct job *turn(uint64_t id, const char *name, int n, int n_open,
-                        int max_tokens)
-{
-    struct job *j = new_job(1, n);
-
-    j->id = id;
-    j->n_open = n_open;
-    j->max_tokens = max_tokens;
-    j->drafts = 3;
-    strcpy(j->session, name);
-    return j;
-}
-
-/* Has no token but BOS in common with the others. */
-static struct job *other_turn(uint64_t id, const char *name, int n,
-                              int max_tokens)
-{
-    struct job *j = turn(id, name, n, 0, max_tokens);
-
-    for (int i = 1; i < n; i++) {
-        j->ids[i] = 100 + (j->ids[i] + 401) % 800;
-    }
-    return j;
-}
-
-static struct answer *op(struct rig *r, uint64_t id, enum session_op op,
-                         const char *name, uint32_t uid)
-{
-    struct job *j = job_create(JOB_SESSION);
-
-    j->id = id;
-    j->op = op;
-    j->uid = uid;
-    strcpy(j->session, name);
-    rig_add(r, j);
-    return answer_of(r, id);
-}
-
-static struct answer *op_end(struct rig *r, uint64_t id, enum session_op o,
-                             const char *name)
-{
-    (void)op(r, id, o, name, 0);
-    return wait_for(r, id);
-}
-
-static void path_of(char *buf, size_t n, const char *name)
-{
-    (void)snprintf(buf, n, "%s/0/%s", state_dir, name);
-}
-
-static void make(struct rig *r, uint64_t id, const char *name, int n,
-                 int n_open, int max_tokens)
-{
-    rig_add(r, turn(id, name, n, n_open, max_tokens));
-    assert_true(wait_for(r, id)->done);
-}
-
-/* The next turn's prompt: as the last one up to n_open, then other tokens. */
-static struct answer *go_on(struct rig *r, uint64_t id, const char *name, int n,
-                            int n_open)
-{
-    struct job *j = turn(id, name, n, 0, 30);
-    int32_t want[30];
-
-    for (int i = n_open; i < n; i++) {
-        j->ids[i] = 100 + (j->ids[i] + 7) % 800;
-    }
-    continuation(j, 30, want);
-    rig_add(r, j);
-    assert_true(wait_for(r, id)->done);
-    assert_memory_equal(answer_of(r, id)->ids, want,
-                        (size_t)answer_of(r, id)->n_ids * sizeof(*want));
-    return answer_of(r, id);
-}
+#include "tests/daemon/sessions_rig.h"
 
 /* fr_60: the checkpoint right after the open turn's `assistant\n` is saved too,
  * within a page, near the end and far behind the window; what is restored is
@@ -446,79 +301,6 @@ static void test_a_restore_into_a_full_pool(void **state)
     rig_finish(&r);
 }
 
-/* One owner pins half of what may be pinned. */
-static void test_pins_of_one_owner(void **state)
-{
-    struct answer *a;
-    struct rig r;
-
-    (void)state;
-    fake.eos_one_in = 0;
-    fake.pages[MODEL_FULL] = 16 + 16; /* a long request, and 16 */
-    open_rig(&r);
-    make(&r, 1, "a", 300, 0, 10); /* 5 pages */
-    make(&r, 2, "b", 310, 0, 10);
-    assert_true(op_end(&r, 3, SESSION_PIN, "a")->done);
-    rig_add(&r, turn(4, "c", 20, 0, 5));
-    assert_true(wait_for(&r, 4)->done);
-    make(&r, 5, "d", 500, 0, 10); /* 8 */
-    a = op_end(&r, 6, SESSION_PIN, "d");
-    assert_true(a->failed);
-    assert_string_equal(a->code, "no_memory");
-    assert_non_null(strstr(a->message, "counted for each, and may pin 8"));
-    assert_true(op_end(&r, 7, SESSION_PIN, "c")->done);
-    assert_true(op_end(&r, 8, SESSION_UNPIN, "a")->done);
-    assert_true(op_end(&r, 9, SESSION_UNPIN, "c")->done);
-    assert_true(op_end(&r, 10, SESSION_PIN, "d")->done);
-    assert_true(op_end(&r, 11, SESSION_UNPIN, "d")->done);
-    rig_finish(&r);
-}
-
-/* A session that grew beyond what may be pinned does not say that it is; it is
- * saved at the end all the same, and pinned again when it fits. */
-static void test_pinned_says_what_is_so(void **state)
-{
-    struct answer *a;
-    char file[128];
-    struct rig r;
-
-    (void)state;
-    fake.eos_one_in = 0;
-    fake.pages[MODEL_FULL] = 16 + 16; /* 8 for one */
-    path_of(file, sizeof(file), "a");
-    open_rig(&r);
-    make(&r, 1, "a", 300, 0, 10);
-    a = op_end(&r, 2, SESSION_PIN, "a");
-    assert_true(a->session.pinned);
-    make(&r, 3, "a", 600, 0, 10);
-    a = op_end(&r, 4, SESSION_RESTORE, "a"); /* shows it */
-    assert_true(a->done);
-    assert_false(a->session.pinned);
-    core_save_pinned(r.core);
-    assert_int_equal(access(file, F_OK), 0);
-    make(&r, 5, "a", 350, 0, 10);
-    assert_true(op_end(&r, 6, SESSION_RESTORE, "a")->session.pinned);
-    /* A pin of what is no longer in the cache waits for the next turn. */
-    rig_add(&r, other_turn(7, "b", 200, 10));
-    assert_true(wait_for(&r, 7)->done);
-    for (uint64_t id = 8; id < 10; id++) { /* 16 pages each: all that may be */
-        rig_add(&r, new_job(id, 1000));
-        assert_true(wait_for(&r, id)->done);
-    }
-    a = op_end(&r, 10, SESSION_RESTORE, "b");
-    assert_int_equal(a->session.cached, 0);
-    a = op_end(&r, 11, SESSION_PIN, "b");
-    assert_true(a->done);
-    assert_false(a->session.pinned);
-    assert_true(op_end(&r, 12, SESSION_UNPIN, "a")->done);
-    rig_add(&r, other_turn(13, "b", 140, 10));
-    assert_true(wait_for(&r, 13)->done);
-    assert_true(op_end(&r, 14, SESSION_RESTORE, "b")->session.pinned);
-    assert_true(op_end(&r, 16, SESSION_DROP, "a")->done);
-    assert_true(op_end(&r, 17, SESSION_DROP, "b")->done);
-    rig_finish(&r);
-}
-
 /* Whoever waits for a file that turns out damaged is told, up to a drop among
  * them: that one works, and who comes after it finds no session. */
 static void test_dropped_while_a_damaged_file_is_read(void **state)
@@ -738,73 +520,6 @@ static void test_fr_60_without_a_prefix_cache(void **state)
     rig_finish(&r);
 }
 
-static struct job *append(uint64_t id, const char *name, size_t n_text)
-{
-    struct job *j = turn(id, name, 100, 0, 5);
-
-    j->chat = j->append = true;
-    j->messages.p = malloc(n_text + 1);
-    assert_non_null(j->messages.p);
-    memset(j->messages.p, '1', n_text);
-    j->messages.p[0] = '[';
-    j->messages.p[1] = '1';
-    j->messages.p[n_text - 1] = ']';
-    j->messages.p[n_text] = '\0';
-    j->messages.n = n_text;
-    return j;
-}
-
-/* Text that no prompt shows any more takes memory, too: what one owner's
- * sessions have of it is bounded, however it came there. */
-static void test_texts_of_one_owner(void **state)
-{
-    struct answer *a;
-    struct rig r;
-    struct job *j;
-
-    (void)state;
-    fake.eos_one_in = 0;
-    rig_init(&r);
-    configure(&r);
-    r.conf.named.text_per_owner = 1000;
-    rig_start(&r);
-    j = append(1, "a", 400);
-    j->append = false;
-    rig_add(&r, j);
-    assert_true(wait_for(&r, 1)->done);
-    rig_add(&r, append(2, "a", 700));
-    a = wait_for(&r, 2);
-    assert_true(a->failed);
-    assert_string_equal(a->code, "too_long"); /* alone it would be */
-    assert_non_null(strstr(a->message, "max_session_text_per_owner"));
-    j = append(3, "b", 700);
-    j->append = false;
-    rig_add(&r, j);
-    a = wait_for(&r, 3);
-    assert_string_equal(a->code, "busy");
-    j = append(4, "b", 100);
-    j->append = false;
-    rig_add(&r, j);
-    assert_true(wait_for(&r, 4)->done);
-    j = job_create(JOB_SESSION);
-    j->id = 5;
-    j->op = SESSION_FORK;
-    strcpy(j->session, "a");
-    strcpy(j->to, "c");
-    rig_add(&r, j);
-    assert_string_equal(wait_for(&r, 5)->code, "busy");
-    assert_true(op_end(&r, 6, SESSION_DROP, "b")->done);
-    j = append(7, "a", 300); /* its own old text is no second one */
-    rig_add(&r, j);
-    assert_true(wait_for(&r, 7)->done);
-    j = append(8, "b", 900); /* of somebody else */
-    j->append = false;
-    j->uid = 1;
-    rig_add(&r, j);
-    assert_true(wait_for(&r, 8)->done);
-    rig_finish(&r);
-}
-
 /* Files that were there before a limit was lowered are seen, count, and are not
  * written over by a session that does not know of them. */
 static void test_found_beyond_the_limit(void **state)
@@ -875,39 +590,6 @@ static void test_a_save_stands_still_in_a_full_pool(void **state)
     rig_finish(&r);
 }
 
-/* Who waits for a session and is cancelled is gone at once. */
-static void test_cancelled_while_it_waits_for_a_session(void **state)
-{
-    struct rig r;
-
-    (void)state;
-    fake.eos_one_in = 0;
-    open_rig(&r);
-    rig_add(&r, turn(1, "a", 100, 0, 50));
-    assert_int_equal(turn_once(&r), 1);
-    for (uint64_t id = 2; id <= 4; id++) {
-        rig_add(&r, turn(id, "a", 120, 0, 5));
-    }
-    cancel(&r, 4);
-    cancel(&r, 2);
-    assert_int_equal(r.answer[1].finish, FINISH_CANCELLED);
-    assert_int_equal(r.answer[3].finish, FINISH_CANCELLED);
-    assert_int_equal(tickets_live(r.tickets), 2);
-    rig_add(&r, turn(5, "a", 130, 0, 5)); /* the end of the queue is right */
-    assert_true(wait_for(&r, 5)->done);
-    assert_true(r.answer[2].done);
-    assert_int_equal(r.answer[2].n_ids, 5);
-    rig_finish(&r);
-}
-
-static int fresh(void **state)
-{
-    char command[128];
-
-    (void)snprintf(command, sizeof(command), "rm -rf %s", state_dir);
-    return system(command) != 0 || setup(state) != 0 ? -1 : 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -917,28 +599,15 @@ int main(void)
         cmocka_unit_test_setup(test_others_go_on_during_a_transfer, fresh),
         cmocka_unit_test_setup(test_steps_between_the_chunks, fresh),
         cmocka_unit_test_setup(test_a_restore_into_a_full_pool, fresh),
-        cmocka_unit_test_setup(test_pins_of_one_owner, fresh),
-        cmocka_unit_test_setup(test_pinned_says_what_is_so, fresh),
         cmocka_unit_test_setup(test_dropped_while_a_damaged_file_is_read,
                                fresh),
         cmocka_unit_test_setup(test_a_share_of_one_owner, fresh),
         cmocka_unit_test_setup(test_saves_at_once_share_the_quota, fresh),
         cmocka_unit_test_setup(test_dropped_while_it_is_saved, fresh),
         cmocka_unit_test_setup(test_fr_60_without_a_prefix_cache, fresh),
-        cmocka_unit_test_setup(test_texts_of_one_owner, fresh),
         cmocka_unit_test_setup(test_found_beyond_the_limit, fresh),
         cmocka_unit_test_setup(test_a_save_stands_still_in_a_full_pool, fresh),
-        cmocka_unit_test_setup(test_cancelled_while_it_waits_for_a_session,
-                               fresh),
     };
-    char root[] = "/tmp/stepd-sessions.XXXXXX", command[64];
-    int r;
 
-    if (mkdtemp(root) == NULL) {
-        return 1;
-    }
-    (void)snprintf(state_dir, sizeof(state_dir), "%s/sessions", root);
-    r = test_main(tests, NULL, teardown_group);
-    (void)snprintf(command, sizeof(command), "rm -rf %s", root);
-    return system(command) != 0 ? 1 : r;
+    return test_main(tests, sessions_setup, sessions_teardown);
 }

@@ -15,6 +15,8 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "daemon/sched/store.h"
@@ -22,6 +24,52 @@
 enum { N_IDS = 300, N_COMMITTED = 299, FULL = 24, SLIDING = 40, AUX = 16 };
 
 static char dir[64], file[128], temp[128];
+
+/* ---- what the disk sees -------------------------------------------------- */
+
+static _Atomic int n_calls, kill_at; /* 0: never */
+static char order[64]; /* write, fsync of a File, of a Directory, Rename */
+
+/* Before the call it dies, or a letter is put down, once for equal ones. */
+static void on_call(char letter)
+{
+    size_t n = strlen(order);
+
+    if (atomic_fetch_add(&n_calls, 1) + 1 == atomic_load(&kill_at)) {
+        (void)raise(SIGKILL);
+    }
+    if (n + 1 < sizeof(order) && (n == 0 || order[n - 1] != letter)) {
+        order[n] = letter;
+    }
+}
+
+ssize_t __real_write(int fd, const void *p, size_t n);
+ssize_t __wrap_write(int fd, const void *p, size_t n);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_renameat(int from, const char *a, int to, const char *b);
+int __wrap_renameat(int from, const char *a, int to, const char *b);
+
+ssize_t __wrap_write(int fd, const void *p, size_t n)
+{
+    on_call('w');
+    return __real_write(fd, p, n);
+}
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(fd, &st), 0);
+    on_call(S_ISDIR(st.st_mode) ? 'D' : 'F');
+    return __real_fsync(fd);
+}
+
+int __wrap_renameat(int from, const char *a, int to, const char *b)
+{
+    on_call('R');
+    return __real_renameat(from, a, to, b);
+}
 
 static void no_wake(void *ctx)
 {
@@ -423,6 +471,65 @@ static void test_saves_that_are_given_up(void **state)
     }
 }
 
+/* Nothing is renamed that is not on the disk yet, and the name is, too, when
+ * the save is told to be done. */
+static void test_a_save_is_durable(void **state)
+{
+    struct store_conf c = conf_of();
+    char why[256];
+
+    (void)state;
+    memset(order, 0, sizeof(order));
+    assert_int_equal(save(&c, N_IDS, why), 1);
+    assert_string_equal(order, "DwFRD"); /* first the owner's folder */
+}
+
+static void ignore(void *ctx, uint32_t uid, const char *tenant,
+                   const char *name, uint64_t bytes,
+                   const struct store_head *head)
+{
+    (void)ctx, (void)uid, (void)tenant, (void)name, (void)bytes, (void)head;
+}
+
+/* Killed before any of the calls that reach the disk: the file is the old one
+ * or the new one, whole, and the next start removes what else there is. */
+static void test_killed_at_any_moment(void **state)
+{
+    enum { OLD = N_IDS, NEW = 400 };
+    struct store_conf c = conf_of();
+    int at, status = 0, n_old = 0;
+    struct stat st, old;
+    char why[256];
+
+    (void)state;
+    for (at = 1; !WIFEXITED(status) || at == 1; at++) {
+        struct store *s;
+        pid_t pid;
+
+        assert_int_equal(save(&c, OLD, why), 1);
+        assert_int_equal(stat(file, &old), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            atomic_store(&n_calls, 0);
+            atomic_store(&kill_at, at);
+            _exit(save(&c, NEW, why) == 1 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        s = open_store(&c);
+        store_scan(s, ignore, NULL);
+        store_destroy(s);
+        assert_int_equal(access(temp, F_OK), -1);
+        assert_int_equal(load(&c, why), 1);
+        assert_int_equal(stat(file, &st), 0);
+        n_old += st.st_size == old.st_size;
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    /* The last fsync, and whoever lived, have the new one. */
+    assert_int_equal(n_old, at - 1 - 2);
+    assert_true(n_old > 20);
+}
+
 static void on_found(void *ctx, uint32_t uid, const char *tenant,
                      const char *name, uint64_t bytes,
                      const struct store_head *head)
@@ -493,6 +600,8 @@ int main(void)
         cmocka_unit_test_setup(test_files_of_others, fresh),
         cmocka_unit_test_setup(test_no_room, fresh),
         cmocka_unit_test_setup(test_saves_that_are_given_up, fresh),
+        cmocka_unit_test_setup(test_a_save_is_durable, fresh),
+        cmocka_unit_test_setup(test_killed_at_any_moment, fresh),
         cmocka_unit_test_setup(test_what_a_start_finds, fresh),
     };
     char root[] = "/tmp/stepd-store.XXXXXX", command[64];
