@@ -43,6 +43,10 @@
  *   x packed, k cut at 512, 1024, 2048          0.50, 0.72, 0.52  kept: 1024
  *   the same without a cut, x from L2                     0.61
  *   the same, next tile prefetched to L2                    0.65  no matter
+ *   two tiles ahead, three; past L2           0.71, 0.68; 0.74
+ *   the next item's rows ahead to L2 as one stream          0.62  misses of L1
+ *                                           are in each other's way
+ *   tiles of 1, 2 weight rows for 3                   0.42, 0.66
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
  *   a line with each step of the tile before                      0.42
  *   decoded in registers for each 8 rows                          0.48  kept

@@ -53,19 +53,28 @@ struct place {
     int n, gap, m_live, r;
 };
 
-/* One activation row's sums of a tile, stored as one. */
-INLINE void fold_put(float *to, const float *sum, int M)
+/* One activation row's sums of a whole tile; M is a constant. */
+INLINE void fold_row(float *y, const float *sum, int M, bool add)
 {
-    switch (M) {
-    case 4:
-        memcpy(to, sum, 4 * sizeof(*to));
-        break;
-    case 3:
-        memcpy(to, sum, 3 * sizeof(*to));
-        break;
-    default:
-        memcpy(to, sum, (size_t)M * sizeof(*to));
-        break;
+    float v[4];
+
+    memcpy(v, sum, sizeof(*v) * (size_t)M);
+#pragma GCC unroll 4
+    for (int m = 0; m < M && add; m++) {
+        v[m] = y[m] + v[m];
+    }
+    memcpy(y, v, sizeof(*v) * (size_t)M);
+}
+
+INLINE void fold_rows(const struct tile_job *j, float *y, const float *sum,
+                      int M, int N)
+{
+    for (int i = 0; i < N; i++, y += j->y_stride, sum += M) {
+        if (j->add) {
+            fold_row(y, sum, M, true);
+        } else {
+            fold_row(y, sum, M, false);
+        }
     }
 }
 
@@ -84,8 +93,11 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
         vf_sum4(vf_load(a), vf_load(a + VF_N), vf_load(a + 2 * VF_N),
                 vf_load(a + 3 * VF_N), sum + i);
     }
-    for (; i < n_acc; i++) {
-        sum[i] = vf_sum(vf_load(acc + i * VF_N));
+    if (i < n_acc) {
+        const float *a = acc + i * VF_N, *last = acc + (n_acc - 1) * VF_N;
+        const float *b = n_acc - i > 2 ? a + VF_N : last;
+
+        vf_sum4(vf_load(a), vf_load(b), vf_load(last), vf_load(last), sum + i);
     }
     for (int m = 0; m < at.m_live && extreme; m++) {
         int n = j->n0 + at.n + m * at.gap;
@@ -94,9 +106,11 @@ static void tile_fold(const struct tile_job *j, const float *acc, int M, int N,
             sum[i * M + m] = extreme_dot(j, n, j->x[at.r + i]);
         }
     }
-    if (at.gap == 1 && at.m_live == M && !j->add && factor == 1.0f) {
-        for (i = 0; i < N; i++, y += j->y_stride) {
-            fold_put(y, sum + i * M, M);
+    if (at.gap == 1 && at.m_live == M && factor == 1.0f && M >= 3) {
+        if (M == 4) {
+            fold_rows(j, y, sum, 4, N);
+        } else {
+            fold_rows(j, y, sum, 3, N);
         }
         return;
     }
