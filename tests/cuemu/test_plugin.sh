@@ -84,6 +84,18 @@ if [ -x "$build/daemon/stepd" ]; then
     fi
 fi
 
+# Each answer of NVIDIA's runtime, where its headers are.
+nvcc=$(sed -n 's/^NVCC = //p' "$build/Makefile")
+nvcc=${nvcc:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+include=$(dirname "$nvcc")/../include
+if [ -e "$include/cuda_runtime_api.h" ]; then
+    gcc -std=gnu17 -D_GNU_SOURCE -ffunction-sections -Wl,--gc-sections \
+        "-I$top" -isystem "$include" "$top/tests/cuemu/rt_check.c" \
+        -o "$tmp/rt_check" && "$tmp/rt_check" || status=1
+else
+    echo "no CUDA headers beside $nvcc: what rt.c says was not tried"
+fi
+
 plugin=$build/kernels/cuda/stepd-cuda.so
 if [ -e "$plugin" ]; then
     if ldd "$plugin" | grep -E 'stdc\+\+|libgcc_s|libcuda\.'; then
