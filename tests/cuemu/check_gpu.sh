@@ -14,6 +14,7 @@ top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 build=$(cd "${builddir:-.}" && pwd)
 export STEPD_PLUGIN_DIR=$build/kernels/cuda KT_BACKEND=cuda
 tests='kernels/test_gpu kernels/test_lt kernels/test_quant kernels/test_rows kernels/test_norm
+    kernels/test_compact daemon/test_compact
     kernels/test_qkv kernels/test_router kernels/test_accept
     kernels/test_linear kernels/test_expert kernels/test_attn
     kernels/test_sample daemon/test_forward daemon/test_replay daemon/test_mtp'
