@@ -6,6 +6,10 @@
  * formats, few rows, odd addresses, shapes that it has nothing for) stays with
  * linear.cu.
  *
+ * The library takes the number of rows from the host, which does not know it in a
+ * replay: it computes rows.max of them, the bucket that the step's shape is of.
+ * Rows past the counted ones are written and never read.
+ *
  * Runs on the thread that owns the struct kern. Invariant: a product is an entry
  * of the step like a launch (graph.c), told apart by its bytes; so it names
  * sizes and addresses, and the library's descriptors are looked up when it runs.

@@ -41,7 +41,7 @@ struct work {
     bool launch;
 };
 struct rt {
-    bool capturing;
+    bool capturing, ahead; /* ahead: copies run as early as they may */
     std::vector<std::function<void(void)>> recorded;
     std::deque<work> queue[RT_N_STREAMS];
 };
@@ -92,6 +92,14 @@ static void run_all(struct rt *rt)
         }
     }
 }
+
+static void push(struct rt *rt, int s, const work &w)
+{
+    rt->queue[s].push_back(w);
+    while (rt->ahead && s == RT_COPY && !rt->queue[s].empty()) {
+        run_next(rt, s);
+    }
+}
 struct rt_graph {
     std::vector<std::function<void(void)>> calls;
 };
@@ -120,7 +128,11 @@ int rt_open(struct rt **ret, int device, char *why, size_t n)
     cuemu_opt.cp = option("cp=", cuemu_opt.cp);
     cuemu_opt.seed = (uint64_t)option("seed=", (int)cuemu_opt.seed);
     *ret = new (std::nothrow) struct rt();
-    return *ret == nullptr ? -ENOMEM : 0;
+    if (*ret == nullptr) {
+        return -ENOMEM;
+    }
+    (*ret)->ahead = option("ahead=", 0) != 0;
+    return 0;
 }
 
 /* Where kernels did what they must not, nothing that uses them passes. */
@@ -237,7 +249,7 @@ static int submit(struct rt *rt, enum rt_stream s,
                   std::function<void(void)> call, size_t to_device, bool launch)
 {
     if (s != RT_MAIN) {
-        rt->queue[s].push_back({call, nullptr, 0, false, to_device, launch});
+        push(rt, s, {call, nullptr, 0, false, to_device, launch});
     } else if (rt->capturing) {
         rt->recorded.push_back(call);
     } else {
@@ -329,7 +341,7 @@ int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
     if (s == RT_MAIN) {
         e->done = e->recorded;
     } else {
-        rt->queue[s].push_back({nullptr, e, e->recorded, false, 0, false});
+        push(rt, s, {nullptr, e, e->recorded, false, 0, false});
     }
     return 0;
 }
@@ -337,7 +349,7 @@ int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
 int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s)
 {
     if (s != RT_MAIN) {
-        rt->queue[s].push_back({nullptr, e, e->recorded, true, 0, false});
+        push(rt, s, {nullptr, e, e->recorded, true, 0, false});
         return 0;
     }
     return rt_event_sync(rt, e); /* sooner than a device, once a start */

@@ -3,7 +3,8 @@
 # Copyright 2026 The stepd authors
 #
 # The test of the tests: every defect of mutants.txt, seeded one at a time into
-# the kernels, must be noticed over the race build. Part of make check-cuemu.
+# the kernels or the loader, must be noticed over the race build. Part of make
+# check-cuemu.
 # TEST_MUTANTS="3 9" takes the third to the ninth alone.
 
 # shellcheck source=tests/cuemu/functions.sh
@@ -49,9 +50,27 @@ kernel()
         -c "$tmp/src/kernels/cuda/$1.cu" -o "$tmp/$1.k.o"
 }
 
+# stream_with SOURCE: test_stream, with its loader compiled from that file.
+stream_with()
+{
+    # shellcheck disable=SC2016,SC1003 # variables of make
+    printf '%s\n' 'include Makefile' '$(OUT):' \
+        '	$(COMPILE) -w -c -o $(OUT).o $(SOURCE)' \
+        '	$(tests_daemon_test_stream_LINK) $(OUT).o \' \
+        '	    $(tests_daemon_test_stream_OBJECTS) \' \
+        '	    $(tests_daemon_test_stream_LDADD) $(LIBS)' |
+        make -s -C "$build" -f - OUT="$tmp/test_stream" SOURCE="$1" \
+            "$tmp/test_stream" >"$tmp/out" 2>&1 || {
+        cat "$tmp/out"
+        return 1
+    }
+}
+
 fresh()
 {
-    rm -rf "$tmp/src/kernels/cuda"
+    rm -rf "$tmp/src/kernels/cuda" "$tmp/src/daemon" "$tmp/test_stream"
+    mkdir -p "$tmp/src/daemon/model"
+    cp "$top/daemon/model/stream.c" "$tmp/src/daemon/model"
     cp -r "$top/kernels/cuda" "$tmp/src/kernels"
     chmod -R u+w "$tmp/src"
 }
@@ -60,27 +79,37 @@ fresh()
 users()
 {
     case $1 in
+    daemon/*) ;;
     *.cu) basename "$1" .cu ;;
     *.c) echo "$1" ;;
     *) case $2 in gpu) echo attn ;; compact | rows) echo linear ;; *) echo "$2" ;; esac ;;
     esac
 }
 
+# link [plain]: the plugin; plain: with the kernels of the plain build, for what
+# is no kernel's defect and repacks much.
 link()
 {
-    g++ -shared -o "$tmp/so/stepd-cuda-emulated.so" "$tmp"/*.o
+    local parts=("$tmp"/*.o)
+
+    if [ -n "${1-}" ]; then
+        parts=("$tmp"/*.cc.o "$tmp"/*.c.o "$tmp"/*.c.k.o
+            "$cuemu/libk_plain.a")
+    fi
+    g++ -shared -o "$tmp/so/stepd-cuda-emulated.so" "${parts[@]}"
 }
 
 # run PROGRAM: whether it passes; one that skips has shown nothing. NAME is
 # tests/kernels/test_NAME, DIR/NAME tests/DIR/NAME.
 run()
 {
-    local r=0 program=tests/kernels/test_$1
+    local r=0 program=$build/tests/kernels/test_$1
 
-    [[ $1 != */* ]] || program=tests/$1
-
+    [[ $1 != */* ]] || program=$build/tests/$1
+    # One whose loader was changed.
+    [ ! -x "$tmp/test_stream" ] || program=$tmp/test_stream
     KT_SCHEDULES=1 LD_LIBRARY_PATH=$cuemu/fake STEPD_PLUGIN_DIR=$tmp/so \
-        KT_BACKEND=cuda-emulated timeout "$limit" "$build/$program" >"$tmp/out" 2>&1 || r=$?
+        KT_BACKEND=cuda-emulated timeout "$limit" "$program" >"$tmp/out" 2>&1 || r=$?
     if [ "$r" -eq 77 ]; then
         tail -n 5 "$tmp/out"
         echo "$program does not run over this build"
@@ -103,7 +132,7 @@ cp "$tmp"/*.k.o "$tmp/right"
 link
 status=0
 # Unchanged, the build must pass what is quick, or every mutant would "fail".
-for p in norm accept; do
+for p in norm accept daemon/test_stream; do
     run "$p" || { tail -n 20 "$tmp/out"; echo "the build itself fails"; exit 1; }
 done
 
@@ -126,6 +155,8 @@ where, line = sys.argv[1:]
 name, program, old, new = [
     part.replace('\\|', '|').replace('\\n', '\n')
     for part in re.split(r'(?<!\\)\|', line.replace('||', '\\|\\|'))]
+if name.startswith('daemon/'):
+    where += '/../..'
 text = open(where + '/' + name).read()
 if old not in text:
     sys.exit(name + ' does not hold: ' + old)
@@ -145,7 +176,15 @@ END
             continue 2
         fi
     done
-    link
+    if [[ $file == daemon/* ]] && ! stream_with "$tmp/src/$file"; then
+        echo "does not compile: $line"
+        status=1
+        continue
+    fi
+    case $program-$file in
+    daemon/test_stream-*.c) link plain ;;
+    *) link ;;
+    esac
     if run "$program"; then
         echo "NOT NOTICED: $line"
         status=1
