@@ -112,6 +112,16 @@ done
 run 78 "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
     --set kv_memory=1M
 said 'problem: kv_memory: expected at least [0-9]+ bytes .*, found 1048576'
+# fr_92: a byte less than that is one error and the end; with that it serves.
+least=$(sed -En 's/^problem: kv_memory: expected at least ([0-9]+) .*/\1/p' \
+    "$tmp/out")
+launch_stepd -n less --set kv_memory=$((least - 1))
+reap_stepd less 78
+[ "$(grep ' error: ' "$tmp/less.log" | grep -vc 'giving up')" -eq 1 ] ||
+    fail "one error, please: $(cat "$tmp/less.log")"
+start_stepd -n least --set kv_memory="$least"
+run 0 ctl complete --max-tokens 2 word
+stop_stepd least
 # Nothing was left by any of them, and a check runs beside a daemon.
 start_stepd
 run 0 "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
