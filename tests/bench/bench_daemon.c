@@ -13,14 +13,20 @@
  * the difference, a token, is what socket, protocol and library cost. Several
  * rounds, medians. Asserts nothing.
  *
- *     bench_daemon [STEPD [MODEL [WORDS [ROUNDS]]]]
+ * Of the decode also: the bytes of weights and KV that the steps read in it (by
+ * the daemon's own count, from when all streams had started), by the time, and
+ * that by what the probe reads before and after the round.
+ *
+ *     bench_daemon [STEPD [MODEL [WORDS [ROUNDS [STATE_DIR]]]]]
  *
  * WORDS: of a prompt, each some eight tokens of the bundled tokenizer.
+ * STATE_DIR: the daemon's, where it keeps packed weights (weights = compact).
  */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +35,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
+#include "tests/bench/probe.h"
 #include "tests/paths.h"
 
 #define MAX_ROUNDS 20
@@ -37,11 +44,19 @@
 #define ANSWER 96
 
 static int n_words = 220, n_rounds = 5;
+static struct probe *probe;
 
 /* What one round of so many streams came to. */
 struct figures {
     double prefill, decode, whole; /* tokens/s */
     double p95_ms, added_us;
+    double read, of_probe; /* bytes a second in decode, by the probe */
+};
+
+/* What the steps had read by then. */
+struct reads {
+    double bytes, at_ms;
+    bool asked;
 };
 
 struct stream {
@@ -80,16 +95,21 @@ static void die(const char *what, int code)
     exit(1);
 }
 
-static pid_t start(const char *stepd, const char *model, const char *sock)
+static pid_t start(const char *stepd, const char *model, const char *sock,
+                   const char *state_dir)
 {
+    char dir[512];
     pid_t pid = fork();
 
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
         dup2(null, STDERR_FILENO);
+        snprintf(dir, sizeof(dir), "state_dir=%s",
+                 state_dir != NULL ? state_dir : "");
         execl(stepd, stepd, "--config", "/dev/null", "--model", model,
-              "--socket", sock, (char *)NULL);
+              "--socket", sock, state_dir != NULL ? "--set" : (char *)NULL, dir,
+              "--set", "weights=compact", (char *)NULL);
         _exit(127);
     }
     return pid;
@@ -169,6 +189,36 @@ static void submit(struct step_client *c, struct stream *s, int seed)
     }
 }
 
+static void take_reads(void *arg, const struct step_event *e)
+{
+    struct reads *r = arg;
+    uint64_t weights = 0, kv = 0;
+
+    if (step_event_type(e) == STEP_EVENT_DONE) {
+        step_event_get_uint(e, "steps.weight_bytes", &weights);
+        step_event_get_uint(e, "steps.kv_bytes", &kv);
+        r->bytes = (double)weights + (double)kv;
+        r->at_ms = now_ms();
+    }
+}
+
+/* Asks for what the steps have read; the answer comes between others' events,
+ * or, with wait, at once. */
+static void ask_reads(struct step_client *c, struct reads *r, bool wait)
+{
+    struct step_request *q;
+    int err;
+
+    r->asked = true;
+    step_request_create(&q, "status");
+    err = wait ? step_client_call(c, q, take_reads, r)
+               : step_client_submit(c, q, r, NULL);
+    step_request_destroy(q);
+    if (err < 0) {
+        die("status", err);
+    }
+}
+
 static void take(const struct step_event *e)
 {
     struct stream *s = step_event_userdata(e);
@@ -220,14 +270,25 @@ static double p95_between(const struct stream *s, int n)
     return k > 0 ? wait[k * 95 / 100] : 0;
 }
 
+static bool all_started(const struct stream *s, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (s[i].first_ms == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* One round of n streams at once. */
 static struct figures run(struct step_client *c, int n, int round)
 {
     struct stream s[MAX_STREAMS] = {0};
+    struct reads from = {0}, to = {0};
     const struct step_event *e;
     double first = 0, last = 0, extra = 0;
     int64_t prompt = 0, together = 0, answer = 0;
-    double prefill_ms = 0, start = now_ms();
+    double prefill_ms = 0, probed = probe_read(probe), start = now_ms();
     int left = n;
 
     for (int i = 0; i < n; i++) {
@@ -237,8 +298,15 @@ static struct figures run(struct step_client *c, int n, int round)
         while ((e = step_client_next(c)) != NULL) {
             struct stream *of = step_event_userdata(e);
 
+            if (step_event_userdata(e) == &from) {
+                take_reads(&from, e);
+                continue;
+            }
             take(e);
             left -= of->done;
+            if (!from.asked && all_started(s, n)) {
+                ask_reads(c, &from, false);
+            }
         }
         if (left > 0 && step_client_wait(c, -1) < 0) {
             die("wait", STEP_E_DISCONNECTED);
@@ -266,19 +334,24 @@ static struct figures run(struct step_client *c, int n, int round)
             together += s[i].at[j] > first;
         }
     }
+    ask_reads(c, &to, true);
+    probed = (probed + probe_read(probe)) / 2;
+    to.bytes -= from.bytes;
     return (struct figures){
         .prefill = (double)prompt / prefill_ms * 1e3,
         .decode = (double)together / (last - first) * 1e3,
         .whole = (double)answer / (last - start) * 1e3,
         .p95_ms = p95_between(s, n),
         .added_us = extra / n * 1e3,
+        .read = to.bytes / (last - from.at_ms) * 1e3,
+        .of_probe = to.bytes / (last - from.at_ms) * 1e3 / probed,
     };
 }
 
 /* Medians over the rounds, each figure by itself. */
 static void print_line(struct step_client *c, int n)
 {
-    double v[5][MAX_ROUNDS];
+    double v[7][MAX_ROUNDS];
 
     for (int round = 0; round < n_rounds; round++) {
         struct figures f = run(c, n, round);
@@ -288,11 +361,14 @@ static void print_line(struct step_client *c, int n)
         v[2][round] = f.whole;
         v[3][round] = f.p95_ms;
         v[4][round] = f.added_us;
+        v[5][round] = f.read / 1e9;
+        v[6][round] = f.of_probe;
     }
-    printf("%8d %14.0f %14.0f %14.0f %14.2f %14.1f\n", n,
+    printf("%8d %14.0f %14.0f %14.0f %14.2f %14.1f %8.1f %8.2f\n", n,
            median(v[0], n_rounds), median(v[1], n_rounds),
            median(v[2], n_rounds), median(v[3], n_rounds),
-           median(v[4], n_rounds));
+           median(v[4], n_rounds), median(v[5], n_rounds),
+           median(v[6], n_rounds));
     fflush(stdout);
 }
 
@@ -320,24 +396,29 @@ int main(int argc, char **argv)
         perror("bench_daemon: mkdtemp");
         return 1;
     }
+    probe = probe_create(0, NULL);
+    if (probe == NULL) {
+        die("the probe", STEP_E_NO_MEMORY);
+    }
     snprintf(sock, sizeof(sock), "%s/s", dir);
     t0 = now_ms();
-    pid = start(stepd, model, sock);
+    pid = start(stepd, model, sock, argc > 5 ? argv[5] : NULL);
     c = ready(sock);
     up = now_ms() - t0;
     printf("start to first answer  %8.1f ms\n", up);
     printf("memory after load      %8.1f MiB resident (%.1f anonymous)\n",
            memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
-    printf("%8s %14s %14s %14s %14s %14s\n", "", "prefill", "decode",
-           "aggregate", "p95 between", "socket adds");
-    printf("%8s %14s %14s %14s %14s %14s\n", "streams", "tok/s", "tok/s",
-           "tok/s", "tokens, ms", "us/token");
+    printf("%8s %14s %14s %14s %14s %14s %8s %8s\n", "", "prefill", "decode",
+           "aggregate", "p95 between", "socket adds", "reads", "by the");
+    printf("%8s %14s %14s %14s %14s %14s %8s %8s\n", "streams", "tok/s",
+           "tok/s", "tok/s", "tokens, ms", "us/token", "GB/s", "probe");
     for (size_t i = 0; i < sizeof(streams) / sizeof(*streams); i++) {
         print_line(c, streams[i]);
     }
     printf("memory at the end      %8.1f MiB resident (%.1f anonymous)\n",
            memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
     step_client_destroy(c);
+    probe_destroy(probe);
     kill(pid, SIGTERM);
     waitpid(pid, &status, 0);
     rmdir(dir);

@@ -8,7 +8,9 @@
 BENCH =
 
 EXTRA_PROGRAMS += tests/bench/bench_daemon
-tests_bench_bench_daemon_LDADD = client/libstepclient.la
+tests_bench_bench_daemon_SOURCES = tests/bench/bench_daemon.c \
+	tests/bench/probe.c tests/bench/probe.h
+tests_bench_bench_daemon_LDADD = client/libstepclient.la $(KERNELS_LIBS)
 BENCH += tests/bench/bench_daemon
 BENCH += tests/bench/bench_load
 EXTRA_PROGRAMS += tests/bench/bench_load
@@ -114,10 +116,11 @@ bench-session: tests/bench/bench_session$(EXEEXT)
 	tests/bench/bench_session$(EXEEXT) $(ARGS)
 .PHONY: bench-session
 
-# The whole service over model B of bench-model, with the bundled tokenizer.
+# The whole service over model B of bench-model, with the bundled tokenizer; with
+# STATE_DIR=DIR of packed weights, which are kept there.
 bench-daemon: all tests/bench/bench_daemon$(EXEEXT)
 	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
 	ln -s "$${STEPD_BENCH_DIR:-/tmp/bench-model}"/B/* \
 	    '$(abs_top_srcdir)'/tests/data/step-tiny/tokenizer*.json "$$d" && \
-	tests/bench/bench_daemon$(EXEEXT) daemon/stepd$(EXEEXT) "$$d" 16 3
+	tests/bench/bench_daemon$(EXEEXT) daemon/stepd$(EXEEXT) "$$d" 16 3 $(STATE_DIR)
 .PHONY: bench-daemon
