@@ -32,6 +32,27 @@ for f in kernels/cuda/*.cu; do
     fi
 done
 
+# Every asm wrapper of dev.cuh has its probe (test_static.sh).
+# wrappers FILE: functions whose body holds asm.
+wrappers()
+{
+    awk '/^(static|template).*__device__/ { match($0, /[a-z0-9_]+\(/)
+            name = substr($0, RSTART, RLENGTH - 1) }
+        /^ *asm[ (]/ { print name }' "$1"
+}
+n=0
+for w in $(wrappers kernels/cuda/dev.cuh); do
+    n=$((n + 1))
+    if ! grep -qE "(^|[^_a-z0-9])$w[(<]" tests/cuemu/probe.cu; then
+        echo "$w of dev.cuh has no probe"
+        status=1
+    fi
+done
+if [ "$n" -lt 7 ]; then
+    echo "only $n asm wrappers were found in dev.cuh"
+    status=1
+fi
+
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 while IFS= read -r line; do

@@ -124,6 +124,21 @@ struct loaded {
     int64_t live; /* before the load */
 };
 
+/* The checkpoint of every test, where the emulator is. */
+static char *micro(void)
+{
+    const char *name = getenv("KT_BACKEND");
+    struct synth s;
+
+    if (name == NULL || strcmp(name, "cuda-emulated") != 0) {
+        test_skip("REQUIRE_CUEMU",
+                  "KT_BACKEND is not cuda-emulated, which counts");
+    }
+    assert_true(synth_preset(&s, "micro"));
+    s.dialect = SYNTH_MXFP4;
+    return ckpt_synth(&s);
+}
+
 static struct model_conf conf;
 
 /* A checkpoint, opened; nothing is loaded yet. */
@@ -132,13 +147,8 @@ static void begin(struct loaded *l, enum model_weights weights,
 {
     struct kern_open_args a = {.exact = true};
     char so[600];
-    const char *name = getenv("KT_BACKEND");
     void *lib;
 
-    if (name == NULL || strcmp(name, "cuda-emulated") != 0) {
-        test_skip("REQUIRE_CUEMU",
-                  "KT_BACKEND is not cuda-emulated, which counts");
-    }
     memset(l, 0, sizeof(*l));
     l->dir = dir;
     conf = (struct model_conf){.path = l->dir,
@@ -157,15 +167,6 @@ static void begin(struct loaded *l, enum model_weights weights,
     stats->bytes = stats->packs = stats->overlapped = stats->max_in_flight = 0;
     n_reads = 0;
     most_mapped = 0;
-}
-
-static char *micro(void)
-{
-    struct synth s;
-
-    assert_true(synth_preset(&s, "micro"));
-    s.dialect = SYNTH_MXFP4;
-    return ckpt_synth(&s);
 }
 
 static int load_it(struct loaded *l)
