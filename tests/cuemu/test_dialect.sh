@@ -43,7 +43,7 @@ wrappers()
 n=0
 for w in $(wrappers kernels/cuda/dev.cuh); do
     n=$((n + 1))
-    if ! grep -qE "(^|[^_a-z0-9])$w[(<]" tests/cuemu/probe.cu; then
+    if ! grep -qE "(^|[^_a-z0-9])${w}[(<]" tests/cuemu/probe.cu; then
         echo "$w of dev.cuh has no probe"
         status=1
     fi
