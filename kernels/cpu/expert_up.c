@@ -33,7 +33,7 @@ static void up_item(void *arg, int i_item, int i_thread)
     float *up = gate + (size_t)u->e.most * (size_t)u->item_w;
     xt *packed = (xt *)(up + (size_t)u->e.most * (size_t)u->item_w);
     uint16_t *h = cpu_at(u->a->h);
-    int side = tile_packs(u->a->gate, n);
+    int side = n <= EXPERT_PACK_X ? tile_packs(u->a->gate, n) : 0;
     /* Likely the next one of this thread: the others take those between. */
     int next = i_item + u->c->n_threads;
     int next_e =
@@ -91,9 +91,10 @@ int ISA(cpu_expert_up)(struct cpu *c, const struct kern_expert_up_args *a)
     u.e = experts_list(&a->groups, d->experts, pairs, rows, a->top_k, extra);
     u.item_w = expert_w(a->gate, u.e.most, u.e.n_hit, c->n_threads);
     u.per_hit = ceil_div(d->rows, u.item_w);
-    r = cpu_scratch(c, u.tiles + (size_t)u.e.most *
-                                     (sizeof(float) * 2 * (size_t)u.item_w +
-                                      sizeof(xt) * (size_t)d->cols));
+    r = cpu_scratch(c, u.tiles +
+                           sizeof(float) * 2 * (size_t)(u.e.most * u.item_w) +
+                           sizeof(xt) * (size_t)imin(u.e.most, EXPERT_PACK_X) *
+                               (size_t)d->cols);
     if (r < 0) {
         return r;
     }

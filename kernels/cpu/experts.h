@@ -11,6 +11,8 @@
  * that is done, and few enough for n_threads to end together. */
 #define EXPERT_W 32
 #define EXPERT_ITEMS 8 /* a thread, at least */
+/* Most rows of an expert that are packed in a thread's scratch: 2 MB of it. */
+#define EXPERT_PACK_X 256
 
 struct experts {
     const int32_t *off;  /* [E + 1] */

@@ -184,6 +184,8 @@ static void ragged(const struct kt_backend *b)
     }
     /* wide items and two cuts of k */
     check_shape(b, &(struct shape){KERN_MXFP4, 12, 4, 2080, 160, 7}, 40);
+    /* more rows of an expert than are packed */
+    check_shape(b, &(struct shape){KERN_MXFP4, 2, 1, 64, 32, 7}, 600);
 }
 
 static void test_ragged_shapes(void **state)
