@@ -148,7 +148,7 @@ static int cpu_open(struct kern **ret, const struct kern_open_args *a)
     if (r < 0) {
         goto fail;
     }
-    c->base.compact_pays = strncmp(c->isa->name, "avx512", 6) == 0;
+    c->base.compact_pays = strncmp(c->isa->name, "avx", 3) == 0;
     r = pool_create(&c->pool, a->n_threads);
     if (r < 0) {
         goto fail;

@@ -484,14 +484,32 @@ INLINE void mx_decode(uint16_t *to, const uint8_t *q, const struct mx_table *t,
     _mm256_storeu_si256((void *)(to + 16), w[1]);
 }
 
+/* The block as two chunks of even and odd elements. Byte i of the first chunk
+ * lies beside byte i of the second, its low nibbles in one half of a lane and
+ * its high ones in the other: so a look-up ends in 32-bit words of which each
+ * half is an element of its chunk, and nothing need be interleaved. */
 INLINE void wv_mx(wv out[2], const uint8_t *q, const struct mx_table *t,
                   uint8_t scale)
 {
-    __m256i w[2];
+    const __m256i spread =
+        _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 0, 8, 1, 9, 2, 10, 3, 11, 4,
+                         12, 5, 13, 6, 14, 7, 15, 4, 12, 5, 13, 6, 14, 7, 15);
+    const __m128i *lut = (const void *)t->bytes[scale];
+    __m256i c = _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)q)), spread);
+    __m256i lo, hi;
+    wv even, odd;
 
-    mx_bf16_(w, q, t, scale);
-    out[0] = wv_of(w[0]);
-    out[1] = wv_of(w[1]);
+    c = _mm256_and_si256(_mm256_srlv_epi64(c, _mm256_setr_epi64x(0, 4, 0, 4)),
+                         _mm256_set1_epi8(15));
+    lo = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(lut)),
+                             c);
+    hi = _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(lut + 1)), c);
+    even = wv_of(_mm256_unpacklo_epi8(lo, hi));
+    odd = wv_of(_mm256_unpackhi_epi8(lo, hi));
+    out[0] = (wv){even.even, odd.even};
+    out[1] = (wv){even.odd, odd.odd};
 }
 
 INLINE float xt_get(const xt *x, int k)

@@ -72,6 +72,17 @@
  *   512 rows: all even products, then all odd ones   0.61  spills
  *   portable, packed, one row: decoded in registers  0.5 GB/s  stores too
  *   narrow to forward; through memory                1.1 GB/s  kept
+ * (Zen 5, avx2, two threads, one row; share of what they read without products)
+ *   BF16: 4 streams, 4 KiB ahead of each                  0.91
+ *   2 streams, 4 KiB ahead                                0.88
+ *   4 streams, 1 to 2 KiB ahead                           0.95  kept: 2
+ *   compact: 4 streams, 4 KiB; 2 KiB                0.80, 0.90  kept: 2
+ *   MXFP4: 4 rows decoded, then multiplied           17.9 GB/s  spills
+ *   row by row, nibbles parted by a shift a lane     23.5 GB/s  kept: 15 vector
+ *                               operations for 17 bytes, at some 3 a cycle
+ *   the same, widened by unpacks with zeros          23.4 GB/s  fewer ports
+ *                                                     take them on Intel
+ *   5, 6, 8 rows a tile; 4, 6, 8, 24 KiB ahead       the same
  */
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/decode.h"
@@ -106,9 +117,11 @@
 #define FEW_N       \
     (ISA_LEVEL == 3 \
          ? 4        \
-         : 3)      /* most activation rows that stream through registers */
-#define MX_M 4     /* FEW_M of packed weights */
-#define AHEAD 4096 /* bytes from what a stream reads to what it prefetches */
+         : 3)  /* most activation rows that stream through registers */
+#define MX_M 4 /* FEW_M of packed weights */
+/* Bytes from what a stream reads to what it prefetches: all streams together 8
+ * KiB. */
+#define AHEAD (8192 / FEW_M)
 #define MX_AHEAD 12288
 #define TILE_M_MAX 4
 /* Weight rows of a panel of the blocked form, and bytes of them: most of L2. */
@@ -255,10 +268,12 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
 
 #define MX_CHUNKS (32 / DOT_K)
 
-/* Block b of each row, decoded, against every activation row. */
+/* Block b of each row, decoded, against every activation row. As in tile_chunk:
+ * 32 registers hold the block of all rows, 16 of one. */
 INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
                      bool packed)
 {
+#if ISA_LEVEL >= 2
     wv w[TILE_M_MAX][MX_CHUNKS];
 
 #pragma GCC unroll 4
@@ -277,6 +292,23 @@ INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
             }
         }
     }
+#else
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) {
+        wv w[MX_CHUNKS];
+
+        wv_mx(w, t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+#pragma GCC unroll 4
+        for (int c = 0; c < MX_CHUNKS; c++) {
+#pragma GCC unroll 8
+            for (int n = 0; n < N; n++) {
+                acc[n * M + m] =
+                    dot(acc[n * M + m], w[c],
+                        tile_x(t, N, n, b * 32 + c * DOT_K, packed));
+            }
+        }
+    }
+#endif
 }
 
 /* Neighbouring rows prefetch as one stream, a part of them each its own. */
