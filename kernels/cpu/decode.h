@@ -6,7 +6,7 @@
 /*
  * Packed weight rows as BF16, always without rounding:
  *
- *   MXFP4   code times scale (rows where that is not exact: tile.c)
+ *   MXFP4   code times scale (rows where that is not exact: tile_fold.h)
  *   NVFP4   code times the block's E4M3, which takes 6 bits; the expert's
  *           factor multiplies the finished sum
  *   FP8     the E4M3 alone, which takes 4 bits; its F32 scale multiplies the

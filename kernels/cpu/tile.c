@@ -73,16 +73,11 @@
  *   portable, packed, one row: decoded in registers  0.5 GB/s  stores too
  *   narrow to forward; through memory                1.1 GB/s  kept
  * (Zen 5, avx2, two threads, one row; share of what they read without products)
- *   BF16: 4 streams, 4 KiB ahead of each                  0.91
- *   2 streams, 4 KiB ahead                                0.88
- *   4 streams, 1 to 2 KiB ahead                           0.95  kept: 2
- *   compact: 4 streams, 4 KiB; 2 KiB                0.80, 0.90  kept: 2
+ *   BF16: 4 streams, 4 KiB ahead; 2 streams         0.91, 0.88
+ *   BF16, compact: 4 streams, 1 to 2 KiB ahead      0.95, 0.90  kept
  *   MXFP4: 4 rows decoded, then multiplied           17.9 GB/s  spills
- *   row by row, nibbles parted by a shift a lane     23.5 GB/s  kept: 15 vector
- *                               operations for 17 bytes, at some 3 a cycle
- *   the same, widened by unpacks with zeros          23.4 GB/s  fewer ports
- *                                                     take them on Intel
- *   5, 6, 8 rows a tile; 4, 6, 8, 24 KiB ahead       the same
+ *   row by row, nibbles parted by a shift a lane     23.5 GB/s  kept
+ *   widened by unpacks with zeros; 5 to 8 rows       the same
  */
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/decode.h"
@@ -114,14 +109,9 @@
 #define GEMM_K 512
 #endif
 
-#define FEW_N       \
-    (ISA_LEVEL == 3 \
-         ? 4        \
-         : 3)  /* most activation rows that stream through registers */
-#define MX_M 4 /* FEW_M of packed weights */
-/* Bytes from what a stream reads to what it prefetches: all streams together 8
- * KiB. */
-#define AHEAD (8192 / FEW_M)
+#define FEW_N (ISA_LEVEL == 3 ? 4 : 3) /* most rows that are streamed for */
+#define MX_M 4                         /* FEW_M of packed weights */
+#define AHEAD (8192 / FEW_M) /* bytes from what is read to the prefetch */
 #define MX_AHEAD 12288
 #define TILE_M_MAX 4
 /* Weight rows of a panel of the blocked form, and bytes of them: most of L2. */
@@ -268,31 +258,11 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
 
 #define MX_CHUNKS (32 / DOT_K)
 
-/* Block b of each row, decoded, against every activation row. As in tile_chunk:
- * 32 registers hold the block of all rows, 16 of one. */
+/* Block b of each row, decoded, against every activation row. One row after
+ * the other: 16 registers hold no more. */
 INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
                      bool packed)
 {
-#if ISA_LEVEL >= 2
-    wv w[TILE_M_MAX][MX_CHUNKS];
-
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        wv_mx(w[m], t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < MX_CHUNKS; c++) {
-#pragma GCC unroll 8
-        for (int n = 0; n < N; n++) {
-#pragma GCC unroll 4
-            for (int m = 0; m < M; m++) {
-                acc[n * M + m] =
-                    dot(acc[n * M + m], w[m][c],
-                        tile_x(t, N, n, b * 32 + c * DOT_K, packed));
-            }
-        }
-    }
-#else
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++) {
         wv w[MX_CHUNKS];
@@ -308,7 +278,6 @@ INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
             }
         }
     }
-#endif
 }
 
 /* Neighbouring rows prefetch as one stream, a part of them each its own. */

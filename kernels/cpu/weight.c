@@ -8,8 +8,8 @@
  * weight_ready looks at MXFP4 scales. 255 is not a number and refused. Scales
  * under which a product would be subnormal or overflow BF16 (quant.h) are rare
  * but legal: where such a block holds anything but zeros, its row is marked and
- * takes a slower exact form (tile.c). A block of zeros is zero under any scale
- * and no reason to be slow.
+ * takes a slower exact form (tile_fold.h). A block of zeros is zero under any
+ * scale and no reason to be slow.
  */
 #include <errno.h>
 #include <stdlib.h>
