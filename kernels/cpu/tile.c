@@ -43,26 +43,19 @@
  *   x packed, k cut at 512, 1024, 2048          0.50, 0.72, 0.52  kept: 1024
  *   the same without a cut, x from L2                     0.61
  *   the same, next tile prefetched to L2                    0.65  no matter
- *   two tiles ahead, three; past L2           0.71, 0.68; 0.74
- *   the next item's rows ahead to L2 as one stream          0.62  misses of L1
- *                                           are in each other's way
+ *   two tiles ahead, three; past L2; as one stream 0.71, 0.68; 0.74; 0.62
  *   tiles of 1, 2 weight rows for 3                   0.42, 0.66
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
  *   a line with each step of the tile before                      0.42
  *   decoded in registers for each 8 rows                          0.48  kept
- *   the same for 16 rows of compact                  0.22 where 0.25
- *   MXFP4, share of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46,
- *                                                    0.50
- *   decoded to L1 beside the tile before             0.46, 0.49  (10, 14)
+ *   MXFP4, of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46, 0.50
  *   decoded in registers for each 8 rows       0.50, 0.57, 0.56
- *   the same for 17 to 32 rows      0.55, 0.59 where 0.57, 0.61
  *   (tests/bench/bench_expert, 112 rows: some 14 an expert)      0.59
  *   share after share, k cut at 2048, x packed once for gate and up, items of
  *   128 rows, the next ones prefetched to L2                     0.77  kept
- *   512 rows, 4096 and 11264 columns, x in place, panels of 32 and 16 rows
- *                                                          0.83, 0.77
+ *   a load of x for each weight row                              0.70
+ *   512 rows, 4096 and 11264 columns, x in place           0.83, 0.77
  *   x packed once an op, the next tile of it prefetched to L2 0.85, 0.81
- *   the same to L1, k cut at 2048, at 1024   0.83, 0.81 and 0.86, 0.81
  *   the next panel prefetched to L2                        0.87, 0.80
  *   panels of 48 rows or 17, of 64 and 24    0.88, 0.81 and 0.90, 0.79
  *   panels of up to 768 KiB: 64 and 32 rows                0.90, 0.84  kept
@@ -70,7 +63,6 @@
  *   512 rows: x outside, weights inside a tile       0.58  spills
  *   512 rows: weights outside, x inside              0.64  kept
  *   512 rows: all even products, then all odd ones   0.61  spills
- *   portable, packed, one row: decoded in registers  0.5 GB/s  stores too
  *   narrow to forward; through memory                1.1 GB/s  kept
  * (Zen 5, avx2, two threads, one row; share of what they read without products)
  *   BF16: 4 streams, 4 KiB ahead; 2 streams         0.91, 0.88
@@ -128,10 +120,8 @@
 #define CUT_DECODED (sizeof(uint16_t) * CUT_K * TILE_M_MAX)
 #define CUT_BYTES \
     (CUT_ACC_BYTES + CUT_DECODED + sizeof(xt) * CUT_K * TILE_GEMM_X)
-/* Most rows that are packed for one job alone: above, decoding the weights to
- * memory once costs less. */
+/* Most rows packed for one job alone: above, weights are decoded to memory. */
 #define SHARE_X 64
-/* Most columns of a cut of a share of rows that meets MXFP4 from L2. */
 #define SHARE_K 2048
 #define SHARE_ACC_BYTES (sizeof(float) * VF_N * TILE_ACC * ((TILE_W + 2) / 3))
 
@@ -258,23 +248,32 @@ INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
 
 #define MX_CHUNKS (32 / DOT_K)
 
-/* Block b of each row, decoded, against every activation row. One row after
- * the other: 16 registers hold no more. */
+/* Block b of each row, decoded, against every activation row. As in tile_chunk:
+ * with 32 registers a load of x meets the block of all rows, with 16 of one. */
 INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
                      bool packed)
 {
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        wv w[MX_CHUNKS];
+    enum { TOGETHER = ISA_LEVEL >= 2 ? TILE_M_MAX : 1 };
 
-        wv_mx(w, t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+#pragma GCC unroll 4
+    for (int m0 = 0; m0 < M; m0 += TOGETHER) {
+        wv w[TOGETHER][MX_CHUNKS];
+        int m1 = imin(M, m0 + TOGETHER);
+
+#pragma GCC unroll 4
+        for (int m = m0; m < m1; m++) {
+            wv_mx(w[m - m0], t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
+        }
 #pragma GCC unroll 4
         for (int c = 0; c < MX_CHUNKS; c++) {
 #pragma GCC unroll 8
             for (int n = 0; n < N; n++) {
-                acc[n * M + m] =
-                    dot(acc[n * M + m], w[c],
-                        tile_x(t, N, n, b * 32 + c * DOT_K, packed));
+                const xt *x = tile_x(t, N, n, b * 32 + c * DOT_K, packed);
+
+#pragma GCC unroll 4
+                for (int m = m0; m < m1; m++) {
+                    acc[n * M + m] = dot(acc[n * M + m], w[m - m0][c], x);
+                }
             }
         }
     }
@@ -895,19 +894,20 @@ static int panel_rows(const struct kern_weight_desc *d)
 /* The job's next panel, or after its last the caller's next. */
 static void panel_next(const struct tile_job *j, struct panel *p, int step)
 {
-    size_t row = j->w->desc.dtype == KERN_BF16
-                     ? (size_t)j->w->desc.cols * 2
-                     : compact_row_bytes(j->w->desc.cols);
-    int n = p->n + p->n_w;
+    const struct kern_weight_desc *d = &j->w->desc;
+    size_t row = d->dtype == KERN_BF16 ? (size_t)d->cols * 2
+                                       : compact_row_bytes(d->cols);
+    int left = j->n_w - p->n - p->n_w;
 
-    if (j->w->desc.dtype != KERN_BF16 && j->w->desc.dtype != KERN_COMPACT) {
-        return;
-    }
-    p->next = n < j->n_w ? cpu_plane(j->w, 0, 0) + (size_t)(j->n0 + n) * row
-                         : j->next;
-    if (p->next != NULL) {
-        p->next_end =
-            p->next + row * (size_t)imin(step, n < j->n_w ? j->n_w - n : step);
+    if (d->dtype == KERN_BF16 || d->dtype == KERN_COMPACT) {
+        p->next = j->next;
+        if (left > 0) {
+            p->next = cpu_plane(j->w, j->expert, 0) +
+                      (size_t)(j->n0 + j->n_w - left) * row;
+        }
+        p->next_end = p->next + row * (size_t)(left > 0 ? imin(step, left)
+                                               : p->next != NULL ? step
+                                                                 : 0);
     }
 }
 
@@ -973,8 +973,8 @@ void tile_pack(xt *to, const xt *const *x, int n, int side, int cols)
 uint64_t tile_run(const struct tile_job *j)
 {
     const struct kern_weight_desc *d = &j->w->desc;
-    bool cuts = d->dtype == KERN_BF16 || d->dtype == KERN_MXFP4 ||
-                d->dtype == KERN_COMPACT;
+    bool mx = d->dtype == KERN_MXFP4, compact = d->dtype == KERN_COMPACT;
+    bool cuts = d->dtype == KERN_BF16 || mx || compact;
     bool few = j->n_x <= FEW_N && (ISA_LEVEL > 0 || d->dtype == KERN_BF16);
     size_t cols = (size_t)d->cols;
 
@@ -983,11 +983,11 @@ uint64_t tile_run(const struct tile_job *j)
     }
     if (few && d->dtype == KERN_BF16) {
         run_few(j, cols * 2, few_bf16[j->n_x]);
-    } else if (few && d->dtype == KERN_COMPACT) {
+    } else if (few && compact) {
         run_few(j, compact_row_bytes(d->cols), few_compact[j->n_x]);
-    } else if (few && d->dtype == KERN_MXFP4) {
+    } else if (few && mx) {
         run_mx(j);
-    } else if (d->dtype == KERN_MXFP4 && tile_packs(j->w, j->n_x) > 0 &&
+    } else if (mx && tile_packs(j->w, j->n_x) > 0 &&
                (j->packed != NULL || j->n_x <= SHARE_X)) {
         run_shares(j);
     } else if (cuts && j->n_x <= TILE_GEMM_X && j->n_w <= CUT_W) {
