@@ -205,7 +205,7 @@ static int watch(struct cli *cli, const struct step_request *r, double seconds,
 
 static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
 {
-    double seconds = 1, count = 0;
+    double seconds = 1, count = -1; /* for ever */
     const struct cli_option options[] = {
         {"interval", CLI_SECONDS, "SECONDS", NULL, &seconds,
          "between two looks (default: 1)"},
@@ -223,6 +223,9 @@ static int run(struct cli *cli, struct step_request *r, int argc, char **argv)
     }
     if (seconds < 0.1) {
         return cli_usage(cli, "--interval is 0.1 seconds at least");
+    }
+    if (count >= 0 && count < 1) {
+        return cli_usage(cli, "--count is 1 at least");
     }
     return watch(cli, r, seconds, (int64_t)count);
 }

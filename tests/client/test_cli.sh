@@ -438,6 +438,12 @@ sent 'r["off"] is True'
 check 0 ctl ping
 file_is out 'ready\n'
 
+# Less than one look is refused: it would never end.
+for count in 0 0.5; do
+    check 64 timeout 60 "$STEPCTL" -s "$sock" top --count "$count"
+    grep -q 'stepctl: .*--count is 1 at least' err || fail "$(cat err)"
+done
+
 # ---- ping --wait ---------------------------------------------------------------
 
 fake loading ready_after=3
