@@ -58,7 +58,9 @@ const struct cli_command cli_commands[] = {
      "list, pin, unpin, save, restore, drop, fork",
      "list shows your sessions, one a line. pin, unpin, save, restore and drop\n"
      "take any number of NAMEs, fork a NAME and the new one's. A session is\n"
-     "begun by chat --session NAME and gone on with by --append.",
+     "begun by chat --session NAME and gone on with by --append.\n"
+     "Where the cache does not hold its pages any more, pin says that it is not\n"
+     "pinned yet, with status 0: the session's next turn tries again.",
      cli_sessions},
     {"cancel", "JOB", "end a job of your own (see status)", NULL, cli_cancel},
     {"drain", "", "take no new work, finish what runs (admins)", NULL,

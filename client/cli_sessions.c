@@ -58,6 +58,22 @@ static void on_list(void *ctx, const struct step_event *e)
     }
 }
 
+/* A pin that came when the pages had gone is done, too, but holds nothing yet
+ * (wire.h, 6a). */
+static void on_pin(void *ctx, const struct step_event *e)
+{
+    const char **name = ctx;
+    bool pinned;
+
+    if (step_event_type(e) == STEP_EVENT_DONE &&
+        step_event_get_bool(e, "pinned", &pinned) == 0 && !pinned) {
+        cli_error("%s: not pinned yet: the cache does not hold its pages; its "
+                  "next turn tries again",
+                  *name);
+    }
+}
+
+/* fn's ctx: the name's address. */
 static int one(struct cli *cli, const char *op, const char *name,
                const char *to, step_event_fn fn)
 {
@@ -74,7 +90,7 @@ static int one(struct cli *cli, const char *op, const char *name,
     if (to != NULL) {
         step_request_set_str(r, "to", to, strlen(to));
     }
-    code = cli_run(cli, r, fn, NULL);
+    code = cli_run(cli, r, fn, &name);
     step_request_destroy(r);
     return code;
 }
@@ -117,7 +133,8 @@ int cli_sessions(struct cli *cli, int argc, char **argv)
         return one(cli, op, argv[1], argv[2], NULL);
     }
     for (int k = 1; k < n && code == 0; k++) {
-        code = one(cli, op, argv[k], NULL, NULL);
+        code = one(cli, op, argv[k], NULL,
+                   strcmp(argv[0], "pin") == 0 ? on_pin : NULL);
     }
     return code;
 }

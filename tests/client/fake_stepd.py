@@ -9,7 +9,8 @@ It answers hello and then each request by the words in its prompt (see answer),
 writes each request to LOG as one line of JSON, and prints "listening" when it
 listens. KEYs: mode=version|denied|mute|close (what becomes of hello),
 lack=FEATURE (not announced), have=FEATURE,... (beside those below), state=WORD
-(of ping), cause=WORD (of status), ready_after=N (pings), sessions=NAME,... (that are there already).
+(of ping), cause=WORD (of status), ready_after=N (pings), sessions=NAME,...
+(that are there already), gone=NAME (its pages are not in the cache).
 """
 
 import json
@@ -155,6 +156,10 @@ class Connection(threading.Thread):
         self.send(id=r["id"], event="part",
                   sessions=[{"name": name} for name in self.server.sessions])
         self.send(id=r["id"], event="done")
+
+    def answer_session_pin(self, r):
+        self.send(id=r["id"], event="done", tokens=9,
+                  pinned=r["session"] != self.server.keys.get("gone"))
 
     def answer_drain(self, r):
         self.send(id=r["id"], event="done")

@@ -444,6 +444,18 @@ for count in 0 0.5; do
     grep -q 'stepctl: .*--count is 1 at least' err || fail "$(cat err)"
 done
 
+# ---- sessions ------------------------------------------------------------------
+
+# Done without being pinned: the pages had gone. Of that session, and no other.
+fake pins have=op.session_pin,key.session gone=b
+check 0 ctl sessions pin a b c
+file_is out ''
+grep -q '^stepctl: b: not pinned yet: .*its next turn tries again$' err ||
+    fail "$(cat err)"
+is "$(wc -l <err)" 1
+is "$(grep -c '"session_pin"' pins.log)" 3
+sock=$tmp/main.sock
+
 # ---- ping --wait ---------------------------------------------------------------
 
 fake loading ready_after=3
