@@ -121,7 +121,9 @@ void store_head_finish(struct store_head *h);
 int store_unlink(struct store *s, const char *owner, const char *name);
 void store_owner(uint32_t uid, const char *tenant, char *buf, size_t n);
 
-/* Each file in the folder. head: NULL where it cannot be read. */
+/* Each session in the folder; head: NULL where it cannot be read. A file whose
+ * name no client may send (wire.h 3) is none: it is left as it is, counts for
+ * nothing, and nobody is told. */
 typedef void (*store_found)(void *ctx, uint32_t uid, const char *tenant,
                             const char *name, uint64_t bytes,
                             const struct store_head *head);

@@ -151,7 +151,8 @@ check_PROGRAMS += tests/daemon/test_prefix
 tests_daemon_test_prefix_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/daemon/test_store
-tests_daemon_test_store_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+tests_daemon_test_store_LDADD = $(SCHED_ALONE_LIBS) client/libwire.la \
+	$(TEST_LIBS)
 tests_daemon_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=write \
 	-Wl,--wrap=fsync,--wrap=renameat
 check_PROGRAMS += tests/daemon/test_named

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "client/wire.h"
 #include "daemon/sched/store.h"
 
 enum { N_IDS = 300, N_COMMITTED = 299, FULL = 24, SLIDING = 40, AUX = 16 };
@@ -581,6 +582,83 @@ static void test_what_a_start_finds(void **state)
     store_destroy(s);
 }
 
+static void count(void *ctx, uint32_t uid, const char *tenant, const char *name,
+                  uint64_t bytes, const struct store_head *head)
+{
+    (void)uid, (void)tenant, (void)name, (void)bytes, (void)head;
+    ++*(int *)ctx;
+}
+
+/* Whether a client may ask for it. */
+static bool may_be_sent(const char *name)
+{
+    struct wire_buf b, value;
+    struct wire_map m;
+    struct wire_request *r = NULL;
+    struct wire_error err;
+    int code;
+
+    wire_buf_init(&b, WIRE_MAX_FRAME);
+    wire_buf_init(&value, WIRE_MAX_FRAME);
+    code = wire_value_str(&value, name, strlen(name));
+    wire_map_begin_request(&m, &b, 1, "session_drop");
+    wire_map_raw(&m, "session", value.p, value.n);
+    if (code == 0) {
+        assert_int_equal(wire_map_end(&m), 0);
+        code = wire_decode_request(b.p + WIRE_HEADER_SIZE,
+                                   b.n - WIRE_HEADER_SIZE, &r, &err);
+    }
+    wire_request_destroy(r);
+    wire_buf_finish(&value);
+    wire_buf_finish(&b);
+    return code == 0;
+}
+
+/* A file is found where its name may be sent, and only there. */
+static void scans_as_sent(struct store *s, const char *name)
+{
+    char path[512];
+    int fd, n = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/7/%s", dir, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    store_scan(s, count, &n);
+    if (n != may_be_sent(name)) {
+        fail_msg("'%s' is found %d times", name, n);
+    }
+    assert_int_equal(unlink(path), 0); /* left as it was */
+}
+
+/* What no op accepts is no session: every byte at either end of a name, and the
+ * lengths. */
+static void test_names_that_nobody_may_send(void **state)
+{
+    struct store_conf c = conf_of();
+    char name[128], path[128];
+    struct store *s = open_store(&c);
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/7", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_true(may_be_sent("a.B_9-"));
+    for (int b = 1; b < 256; b++) {
+        if (b != '/') {
+            (void)snprintf(name, sizeof(name), "%cx", b);
+            scans_as_sent(s, name);
+            (void)snprintf(name, sizeof(name), "x%c", b);
+            scans_as_sent(s, name);
+        }
+    }
+    for (int n = 1; n <= 80; n++) {
+        memset(name, 'n', (size_t)n);
+        name[n] = '\0';
+        scans_as_sent(s, name);
+    }
+    store_destroy(s);
+}
+
 static int fresh(void **state)
 {
     char command[128];
@@ -603,6 +681,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_save_is_durable, fresh),
         cmocka_unit_test_setup(test_killed_at_any_moment, fresh),
         cmocka_unit_test_setup(test_what_a_start_finds, fresh),
+        cmocka_unit_test_setup(test_names_that_nobody_may_send, fresh),
     };
     char root[] = "/tmp/stepd-store.XXXXXX", command[64];
     int r;
