@@ -356,7 +356,8 @@
  * came when they had gone, the next turn tries again. session_save writes the
  * session to the daemon's state folder (busy over the quota, no_memory where
  * the disk is full or would have less free than the floor), sessions that were
- * to be pinned are saved when the daemon stops. What is on disk is found after
+ * to be pinned are saved when the daemon stops, and those whose pin was taken
+ * back since they were saved. What is on disk is found after
  * a restart, read when it is asked for, and checked: a file that is cut short,
  * damaged, or of another model is `corrupt`, message says what is wrong, and it
  * is left as it is until session_drop. append on a name that is not there is

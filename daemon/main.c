@@ -61,6 +61,9 @@
  * clients that were let in just before: they are told `draining`, which says
  * to come again, and not cut off. */
 #define SETTLE_S 0.1
+/* Until idle_exit looks again for pinned sessions that it had saved. */
+#define IDLE_SAVE_FIRST 0.1
+#define IDLE_SAVE_MOST 60.
 /* A start that failed stays this long to tell those who come through a socket
  * that others hold: the units know no limit of starts, so this is what bounds
  * how often their coming makes another one. */
@@ -82,6 +85,7 @@ struct daemon {
     uint64_t started_us;
     ev_signal term, intr, hup, usr1, usr2;
     ev_timer drain_over, failed_over, settled, idle;
+    double idle_wait; /* seconds for pinned sessions to be saved; 0: not yet */
     ev_prepare turn;
     struct service service;
 };
@@ -149,6 +153,12 @@ static void finish(struct daemon *d)
     ev_break(d->loop, EVBREAK_ALL);
 }
 
+static void idle_again(struct daemon *d, double s)
+{
+    ev_timer_set(&d->idle, s, 0.);
+    ev_timer_start(d->loop, &d->idle);
+}
+
 /* Runs from READY on; a start that took long is not idleness. */
 static void watch_idle(struct daemon *d)
 {
@@ -160,8 +170,7 @@ static void watch_idle(struct daemon *d)
                  "start this daemon again");
     }
     d->server->quiet_us = server_now_us();
-    ev_timer_set(&d->idle, (double)d->opts.conf.idle_exit / 1e3, 0.);
-    ev_timer_start(d->loop, &d->idle);
+    idle_again(d, (double)d->opts.conf.idle_exit / 1e3);
 }
 
 static void on_ready(struct daemon *d, const struct engine_status *st)
@@ -318,6 +327,30 @@ static void on_stop(struct ev_loop *loop, ev_signal *w, int revents)
     begin_stop(d);
 }
 
+/* Nobody asked for this end, so no pinned conversation is lost by it: they are
+ * saved before, and where that cannot be, tried again less and less often. */
+static bool save_before_idle(struct daemon *d)
+{
+    struct engine_status st;
+
+    engine_status(d->engine, &st);
+    if (st.unsaved == 0) {
+        return true;
+    }
+    if (d->idle_wait == 0.) {
+        d->idle_wait = IDLE_SAVE_FIRST;
+    } else {
+        d->idle_wait = d->idle_wait * 2 < IDLE_SAVE_MOST ? d->idle_wait * 2
+                                                         : IDLE_SAVE_MOST;
+        log_warn("idle_exit: the daemon stays: %d pinned sessions are not "
+                 "saved",
+                 st.unsaved);
+    }
+    engine_save_pinned(d->engine);
+    idle_again(d, d->idle_wait);
+    return false;
+}
+
 /* Once idle_exit has passed; or the time that is missing is waited for. */
 static void on_idle(struct ev_loop *loop, ev_timer *w, int revents)
 {
@@ -325,13 +358,17 @@ static void on_idle(struct ev_loop *loop, ev_timer *w, int revents)
     uint64_t limit_ms = d->opts.conf.idle_exit;
     uint64_t ms = server_idle_us(d->server) / 1000;
 
+    (void)loop;
     (void)revents;
     if (d->stopping || d->over) {
         return;
     }
     if (ms < limit_ms) {
-        ev_timer_set(w, (double)(limit_ms - ms) / 1e3, 0.);
-        ev_timer_start(loop, w);
+        d->idle_wait = 0.;
+        idle_again(d, (double)(limit_ms - ms) / 1e3);
+        return;
+    }
+    if (!save_before_idle(d)) {
         return;
     }
     log_info("idle for %.0f s: the end, until somebody connects",

@@ -524,6 +524,7 @@ void core_counts(const struct core *c, struct core_counts *ret)
     *ret = c->counts;
     ret->checkpoints = n.checkpoints;
     ret->sessions = c->named.n;
+    ret->unsaved = core_unsaved(c);
     ret->checkpoints_evicted = n.evicted_checkpoints;
     ret->waiting = ret->running = 0;
     for (int i = 0; i < c->n_tasks; i++) {

@@ -72,6 +72,7 @@ struct core_counts {
     int pages_cached[MODEL_N_GROUPS]; /* in the prefix index */
     int pages_pinned[MODEL_N_GROUPS];
     int checkpoints, sessions;
+    int unsaved; /* as core_unsaved */
     uint64_t pages_evicted[MODEL_N_GROUPS], checkpoints_evicted;
     double step_ms; /* moving average */
     struct times times;
@@ -100,8 +101,13 @@ bool core_tend(struct core *c);
  * a time. True: there is more. Between steps, when there is nothing else to do.
  */
 bool core_touch(struct core *c);
-/* Pinned sessions are written; waits for the disk. */
+/* Pinned sessions whose file is not what they are, or that have none. */
+int core_unsaved(const struct core *c);
+/* These are saved, as far as there is room for them; core_tend does it. One
+ * whose pin was taken back is saved, too, where its file still says it is. */
 void core_save_pinned(struct core *c);
+/* The same, at the end: waits for the disk. */
+void core_save_last(struct core *c);
 
 /* One step: 1, or 0 where there is nothing to do. -errno: the device failed
  * and nothing can run any more; the tasks are still there. */

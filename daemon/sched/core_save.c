@@ -348,10 +348,13 @@ static size_t export(struct core *c, struct saving *x)
     return sizeof(*k) + (size_t)n * bytes;
 }
 
-static const char *code_of(int r)
+/* A file that is not there is no session where one is read; a folder that is
+ * not there, where one is saved, says nothing of the session. */
+static const char *code_of(int r, bool load)
 {
     switch (r) {
     case -ENOENT:
+        return load ? "not_found" : "internal";
     case -ESTALE:
         return "not_found";
     case -EBADMSG:
@@ -381,7 +384,7 @@ static void saved(struct core *c, struct saving *x, int state)
             n->changed = true;
         }
         say_unsaved(c, x->t->name, x->job,
-                    x->code != NULL ? x->code : code_of(state),
+                    x->code != NULL ? x->code : code_of(state, false),
                     x->code != NULL ? x->why : x->t->why);
         return;
     }
@@ -389,6 +392,7 @@ static void saved(struct core *c, struct saving *x, int state)
         (void)store_unlink(c->store, x->t->owner, x->t->name);
     } else {
         n->file_bytes = x->t->head.file_bytes;
+        n->file_pinned = (x->t->head.flags & STORE_PINNED) != 0;
     }
     core_say(c, 6, "session %s: %u tokens saved, %" PRIu64 " bytes", x->t->name,
              x->t->head.n_committed, x->t->head.file_bytes);
@@ -618,7 +622,7 @@ static void loaded(struct core *c, struct saving *x, int state)
     n->moving = false;
     if (state < 0) {
         core_say(c, 4, "session %s: not restored: %s", n->name, x->t->why);
-        core_named_unread(c, n, code_of(state), x->t->why);
+        core_named_unread(c, n, code_of(state, true), x->t->why);
         return;
     }
     if (x->no_room && refuse_restores(c, x, n) && n->wait == NULL) {
@@ -725,16 +729,37 @@ bool core_tend(struct core *c)
     return true;
 }
 
+/* Whether a restart would find something else: a pinned session as it was, or
+ * a pin that was taken back. */
+static bool is_stale(const struct named *n)
+{
+    return n->loaded && n->n_ids > 0 &&
+           (n->pinned || n->n_saving > 0 ? n->changed
+                                         : n->file_bytes > 0 && n->file_pinned);
+}
+
+int core_unsaved(const struct core *c)
+{
+    int sum = 0;
+
+    for (const struct named *n = c->named.first; n != NULL; n = n->next) {
+        sum += n->pinned && (is_stale(n) || n->n_saving > 0);
+    }
+    return sum;
+}
+
 void core_save_pinned(struct core *c)
 {
-    if (c->store == NULL) {
-        return;
-    }
     for (struct named *n = c->named.first; n != NULL; n = n->next) {
-        if (n->pinned && n->changed && n->loaded && n->n_ids > 0) {
+        if (is_stale(n)) {
             core_save(c, n, NULL);
         }
     }
+}
+
+void core_save_last(struct core *c)
+{
+    core_save_pinned(c);
     while (c->saving != NULL) {
         if (!core_tend(c)) {
             store_wait(c->store);
@@ -755,6 +780,7 @@ static void on_found(void *ctx, uint32_t uid, const char *tenant,
     n->used_us = core_now_us(c);
     n->n_ids = head != NULL ? (int)head->n_ids : 0;
     n->pinned = head != NULL && (head->flags & STORE_PINNED) != 0;
+    n->file_pinned = n->pinned;
 }
 
 void core_open_store(struct core *c)

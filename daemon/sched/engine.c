@@ -142,6 +142,7 @@ static void publish(struct engine *e)
     s->expert_loads = m.expert_loads;
     s->checkpoints = c.checkpoints;
     s->sessions = c.sessions;
+    s->unsaved = c.unsaved;
     s->checkpoints_evicted = c.checkpoints_evicted;
     for (int g = 0; g < MODEL_N_GROUPS; g++) {
         s->pages[g] = c.pages[g];
@@ -400,6 +401,9 @@ static void serve(struct engine *e)
             return;
         }
         e->step_released = false;
+        if (atomic_exchange(&e->save_pinned, false)) {
+            core_save_pinned(e->core);
+        }
         moved = core_tend(e->core);
         r = step(e);
         publish(e);
@@ -419,7 +423,7 @@ static void serve(struct engine *e)
         }
     }
     core_end_all(e->core, false, "draining", "the daemon stops");
-    core_save_pinned(e->core);
+    core_save_last(e->core);
 }
 
 static void *engine_main(void *arg)
@@ -525,6 +529,7 @@ int engine_create(struct engine **ret, const struct engine_conf *c)
     atomic_init(&e->stop, false);
     atomic_init(&e->draining, false);
     atomic_init(&e->nudged, false);
+    atomic_init(&e->save_pinned, false);
     atomic_init(&e->released, 0);
     atomic_init(&e->idle, false);
     atomic_init(&e->ticks, 0);
@@ -600,6 +605,12 @@ void engine_pause(struct engine *e, uint64_t job, bool paused)
     if (ticket_pause(e->tickets, job, paused)) {
         engine_poke(e);
     }
+}
+
+void engine_save_pinned(struct engine *e)
+{
+    atomic_store(&e->save_pinned, true);
+    engine_poke(e);
 }
 
 struct event *engine_poll(struct engine *e)

@@ -79,6 +79,7 @@ struct engine_status {
     int pages_cached[2], pages_pinned[2];
     uint64_t pages_evicted[2], checkpoints_evicted;
     int checkpoints, sessions;
+    int unsaved; /* pinned sessions whose file is not what they are */
     uint64_t memory_weights, memory_kv;
     double step_ms; /* moving average */
     struct times times;
@@ -96,6 +97,8 @@ int engine_submit(struct engine *e, struct job *j);
 void engine_cancel(struct engine *e, uint64_t job);
 /* A paused job is not planned (its reader is slow); cancel is still heard. */
 void engine_pause(struct engine *e, uint64_t job, bool paused);
+/* Pinned sessions are saved soon; engine_status tells when. */
+void engine_save_pinned(struct engine *e);
 /* Next event, now the caller's, or NULL. Drain until NULL on each wake. */
 struct event *engine_poll(struct engine *e);
 void engine_status(struct engine *e, struct engine_status *ret);

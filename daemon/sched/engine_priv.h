@@ -37,10 +37,11 @@ struct engine {
     pthread_t thread;
     bool started;
     atomic_bool stop, draining;
-    atomic_bool nudged;  /* the nudge is in the inbox, or about to be */
-    atomic_bool idle;    /* the engine thread sleeps for want of work */
-    atomic_ullong ticks; /* layers begun */
-    atomic_int released; /* steps that may pass while they are held */
+    atomic_bool nudged;      /* the nudge is in the inbox, or about to be */
+    atomic_bool save_pinned; /* is asked for */
+    atomic_bool idle;        /* the engine thread sleeps for want of work */
+    atomic_ullong ticks;     /* layers begun */
+    atomic_int released;     /* steps that may pass while they are held */
 
     /* I/O thread: what engine_stop popped, for engine_poll. */
     struct event *stash, **stash_end;

@@ -39,6 +39,7 @@ struct named {
     bool moving;         /* it is being read */
     bool changed;        /* since it was saved last */
     uint64_t file_bytes; /* 0: none */
+    bool file_pinned;    /* what the file says of pinned */
     int n_saving;        /* saves that have not ended */
     uint64_t saving_bytes; /* of the largest of them */
 };

@@ -339,6 +339,9 @@ static struct place find(const struct prefix *p, uint64_t salt,
             }
             if (u == PAGE) {
                 next = c;
+            }
+            /* One that begins alike may have a window that this one lost. */
+            if (u == PAGE && (!prefix_slides(p) || c->n_slide == PAGE)) {
                 break;
             }
         }

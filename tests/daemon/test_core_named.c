@@ -91,7 +91,7 @@ static void test_pinned_says_what_is_so(void **state)
     a = op_end(&r, 4, SESSION_RESTORE, "a"); /* shows it */
     assert_true(a->done);
     assert_false(a->session.pinned);
-    core_save_pinned(r.core);
+    core_save_last(r.core);
     assert_int_equal(access(file, F_OK), 0);
     make(&r, 5, "a", 350, 0, 10);
     assert_true(op_end(&r, 6, SESSION_RESTORE, "a")->session.pinned);

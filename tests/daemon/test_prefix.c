@@ -237,6 +237,27 @@ static void test_behind_the_window_a_checkpoint_is_needed(void **state)
     rig_finish(&r);
 }
 
+/* Two texts that part within a page, of which the longer has lost its window
+ * there: the shorter one's is found, whose tokens are the same so far. */
+static void test_a_branch_that_lost_its_window_hides_no_other(void **state)
+{
+    int32_t a[300], b[60];
+    struct session *s;
+    struct rig r;
+
+    (void)state;
+    rig_init(&r, 64, 8, 64);
+    text(a, 300, 43, 1);
+    text(b, 60, 43, 2);
+    assert_int_equal(compute(&r, 0, a, 300, 0, &s), 0);
+    end(&r, 0, s, 0, false);
+    assert_true(prefix_evict(r.p, MODEL_SLIDING, 8)); /* all of them */
+    assert_int_equal(prefix_look(r.p, 0, a, 300, true), 0);
+    assert_int_equal(run(&r, 0, b, 60), 0);
+    assert_int_equal(prefix_look(r.p, 0, a, 300, true), 43);
+    rig_finish(&r);
+}
+
 static void test_pages_of_an_impure_run_have_no_vectors(void **state)
 {
     int32_t ids[1000];
@@ -433,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_a_page_that_diverges_is_shared_up_to_there),
         cmocka_unit_test(test_a_tail_that_goes_on_is_one_page),
         cmocka_unit_test(test_behind_the_window_a_checkpoint_is_needed),
+        cmocka_unit_test(test_a_branch_that_lost_its_window_hides_no_other),
         cmocka_unit_test(test_pages_of_an_impure_run_have_no_vectors),
         cmocka_unit_test(test_a_pin_outlives_any_need),
         cmocka_unit_test(

@@ -73,6 +73,30 @@ assert c.generate(prompt="One two", temperature=0, max_tokens=6,
 p.send_signal(signal.SIGTERM)
 assert p.wait(120) == 0
 
+# A pinned conversation that cannot be saved keeps it, for nobody asked for this
+# end; once the pin is taken back it goes.
+p = wake(tmp + "/4.log", "idle_exit=1ms")
+c = Client(path)
+c.generate(prompt="One two", temperature=0, max_tokens=6, session="kept")
+assert c.last("session_pin", session="kept")["pinned"]
+while b"the daemon stays: 1 pinned" not in open(tmp + "/4.log", "rb").read():
+    assert p.poll() is None
+assert not c.last("session_unpin", session="kept")["pinned"]
+assert p.wait(120) == 0
+
+# With a folder it is saved first.
+os.mkdir(tmp + "/state")
+p = wake(tmp + "/5.log", "idle_exit=1ms", "state_dir=" + tmp + "/state")
+c = Client(path)
+c.generate(prompt="One two", temperature=0, max_tokens=6, session="kept")
+assert c.last("session_pin", session="kept")["pinned"]
+assert p.wait(120) == 0
+p = wake(tmp + "/6.log", "idle_exit=1h", "state_dir=" + tmp + "/state")
+c = Client(path)
+assert c.last("session_restore", session="kept")["cached_tokens"] > 0
+p.send_signal(signal.SIGTERM)
+assert p.wait(120) == 0
+
 # Nobody asks at all.
 p = wake(tmp + "/3.log", "idle_exit=1ms")
 assert p.wait(120) == 0

@@ -92,10 +92,26 @@ ctl sessions restore a b
 # fr_60: what is restored is not computed again: all but the newest token.
 is "$(session a cached_tokens)" $((saved - 1))
 json --session a --append --ids 'And 3 plus 4?' >"$tmp/a4"
+# Pinned still: the turn since is saved over what was there.
+saved=$(session a tokens)
+stop_stepd
+start_stepd "${floor[@]}"
+is "$(session a tokens)" "$saved"
+ctl sessions restore a
+is "$(session a cached_tokens)" $((saved - 1))
+# A pin that is taken back does not come again.
+ctl sessions unpin a
+stop_stepd
+start_stepd "${floor[@]}"
+is "$(session a pinned)" False
+is "$(session a tokens)" "$saved"
+# Where the folder is gone it is not the session that is not found.
+ctl sessions restore a
+mv "$state/sessions" "$tmp/gone"
+expect_status 70 ctl sessions save a
 stop_stepd
 
 # The same without ever having stopped.
-rm -rf "$state/sessions"
 start_stepd "${floor[@]}"
 json --session a 'What is the capital of Kenya?' >"$tmp/x"
 json --session a --append 'What is 7 plus 8?' >"$tmp/x"
