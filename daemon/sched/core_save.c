@@ -808,7 +808,7 @@ void core_open_store(struct core *c)
     r = store_create(&c->store, &sc);
     if (r < 0) {
         core_say(c, 4, "%s: %s: sessions are not saved", c->conf.session_dir,
-                 strerror(-r));
+                 r == -EBUSY ? "another daemon uses it" : strerror(-r));
         return;
     }
     store_scan(c->store, on_found, c);

@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ struct store {
     struct store_conf conf;
     char *dir;
     struct mbox *orders, *news;
+    int lock;           /* the folder, ours alone */
     XXH3_state_t *hash; /* the thread's */
     pthread_t thread;
     bool started;
@@ -521,16 +523,31 @@ static void *store_main(void *arg)
     return NULL;
 }
 
+/* Two daemons over one folder would write and drop each other's files. */
+static int lock_folder(struct store *s)
+{
+    if (mkdir(s->dir, 0700) < 0 && errno != EEXIST) {
+        return -errno;
+    }
+    s->lock = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->lock < 0) {
+        return -errno;
+    }
+    if (flock(s->lock, LOCK_EX | LOCK_NB) < 0) {
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    }
+    return 0;
+}
+
 int store_create(struct store **ret, const struct store_conf *c)
 {
     struct store *s = xcalloc(1, sizeof(*s));
-    int r = 0;
+    int r;
 
     s->conf = *c;
     s->dir = xstrdup(c->dir);
-    if (mkdir(s->dir, 0700) < 0 && errno != EEXIST) {
-        r = -errno;
-    }
+    s->lock = -1;
+    r = lock_folder(s);
     s->hash = XXH3_createState();
     r = r < 0 || s->hash != NULL ? r : -ENOMEM;
     r = r < 0 ? r : mbox_create(&s->orders, 1);
@@ -557,6 +574,9 @@ void store_destroy(struct store *s)
     mbox_destroy(s->orders);
     mbox_destroy(s->news);
     (void)XXH3_freeState(s->hash);
+    if (s->lock >= 0) {
+        close(s->lock);
+    }
     free(s->dir);
     free(s);
 }

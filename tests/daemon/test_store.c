@@ -485,6 +485,18 @@ static void test_a_save_is_durable(void **state)
     assert_string_equal(order, "DwFRD"); /* first the owner's folder */
 }
 
+static void test_a_folder_has_one_store(void **state)
+{
+    struct store_conf c = conf_of();
+    struct store *first = open_store(&c), *second = NULL;
+
+    (void)state;
+    assert_int_equal(store_create(&second, &c), -EBUSY);
+    assert_null(second);
+    store_destroy(first);
+    store_destroy(open_store(&c));
+}
+
 static void ignore(void *ctx, uint32_t uid, const char *tenant,
                    const char *name, uint64_t bytes,
                    const struct store_head *head)
@@ -679,6 +691,7 @@ int main(void)
         cmocka_unit_test_setup(test_no_room, fresh),
         cmocka_unit_test_setup(test_saves_that_are_given_up, fresh),
         cmocka_unit_test_setup(test_a_save_is_durable, fresh),
+        cmocka_unit_test_setup(test_a_folder_has_one_store, fresh),
         cmocka_unit_test_setup(test_killed_at_any_moment, fresh),
         cmocka_unit_test_setup(test_what_a_start_finds, fresh),
         cmocka_unit_test_setup(test_names_that_nobody_may_send, fresh),
