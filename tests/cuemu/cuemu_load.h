@@ -4,8 +4,9 @@
 #define TESTS_CUEMU_CUEMU_LOAD_H
 
 /*
- * What the emulated runtime counts while weights come: for tests, which take
- * cuemu_load_stats from the plugin by name.
+ * What the emulated runtime counts while weights come, and in the stream of the
+ * steps beside kernels: for tests, which take cuemu_load_stats from the plugin
+ * by name.
  */
 
 #include <stddef.h>
@@ -17,6 +18,8 @@ struct cuemu_load {
     uint64_t packs;                  /* kernels of RT_LOAD */
     uint64_t overlapped; /* of these, beside which a copy might have run */
     int64_t live;        /* allocations, of the device and pinned */
+    /* RT_MAIN: graphs launched; copies from and to the host */
+    uint64_t graphs, uploads, downloads;
 };
 
 typedef struct cuemu_load *cuemu_load_stats_fn(void);

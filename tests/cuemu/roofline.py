@@ -4,12 +4,16 @@
 #
 # Computes kernels/cuda/ROOFLINE.md from the real config: bytes and operations of
 # a decode step and of a prefill chunk, kernel by kernel, on six GPUs. Nothing in
-# it is measured. test_roofline.sh compares the file in the tree with this.
+# it is measured. test_roofline.sh compares the file in the tree with this. How many
+# kernels, graphs and copies a step has is what tests/daemon/test_replay.c asserts;
+# the numbers are read there.
 #
 #   roofline.py tests/data/config-step-3.7-flash.json
 #   bench_gpu | roofline.py CONFIG --measured      sets what was measured against it
 
 import json
+import os
+import re
 import sys
 import textwrap
 
@@ -25,9 +29,10 @@ GPUS = {
 }
 MX = 4.25 / 8  # bytes a weight
 COMPACT = 12.03 / 16  # of BF16: 12 bits, an index, one escape in 6,000
-# Mean tokens a step at depth 3: published neighbours, anchors C.1 (2.95 - 3.0 of
-# 4 for a drafter of the same shape).
+# Mean tokens a step at depth 3: assumed, from another model's published 2.95 - 3.0
+# of 4 for a drafter of the same shape.
 TOKENS_DEPTH3 = 2.9
+COPY_US = 1.5  # of the stream, a copy or a graph's start: assumed
 # What a kernel of a class is expected to reach of its bound in decode, and why.
 EXPECT = {
     'dense': (0.80, 'linear, mlp_up, router: weights in 16-byte streams, each byte '
@@ -62,6 +67,27 @@ def read(path):
                 hd=t['head_dim'], e=t['moe_num_experts'], k=t['moe_top_k'],
                 f=t['moe_intermediate_size'], share=t['share_expert_dim'],
                 w=t['sliding_window'], mtp=t['num_nextn_predict_layers'])
+
+
+def counted():
+    """The #defines of test_replay.c."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        '../daemon/test_replay.c')
+    return {name: int(n) for name, n in
+            re.findall(r'^#define (\w+) (\d+)$', open(path).read(), re.M)}
+
+
+COUNT = counted()
+
+
+def copies_of(depth):
+    """Beside kernels in a step's stream: (graphs, uploads, downloads)."""
+    return tuple(COUNT[f'{what}_DEPTH_{depth}']
+                 for what in ('GRAPHS', 'UPLOADS', 'DOWNLOADS'))
+
+
+def copies_ms(depth):
+    return sum(copies_of(depth)) * COPY_US * 1e-3
 
 
 def hit(e, k, rows):
@@ -126,6 +152,8 @@ def step(m, rows, seqs, ctx, drafts, compact=False, drawn=None):
     head = m['d'] * m['v']
     ops.append(('linear head', 'dense', head, 0, 0, drawn * head, 1))
     ops.append(('sample', 'small', 0, 0, drawn * m['v'] * 20, 0, 1))
+    ops.append(('beside', 'small', 0, 0, rows * m['d'] * 20, 0,
+                COUNT['BESIDE'] - 2))
     for _ in range(drafts):
         w = 2 * m['d'] * m['d']
         ops.append(('linear join', 'dense', w, 0, 0, rows * w, 1))
@@ -133,7 +161,19 @@ def step(m, rows, seqs, ctx, drafts, compact=False, drawn=None):
                      compact)
         ops.append(('linear head', 'dense', head, 0, 0, seqs * head, 1))
         ops.append(('sample', 'small', 0, 0, seqs * m['v'] * 20, 0, 1))
+        ops.append(('beside', 'small', 0, 0, rows * m['d'] * 20, 0,
+                    COUNT['MODULE'] - COUNT['DENSE_LAYER'] - 3))
     return ops
+
+
+def check_launches(m):
+    """A layer has here the kernels that test_replay.c counts."""
+    for name, moe, compact in (('MOE_LAYER', True, False),
+                               ('MOE_LAYER_COMPACT', True, True),
+                               ('DENSE_LAYER', False, False)):
+        n = sum(x[6] for x in layer(m, False, moe, 1, 4096, 1, compact))
+        if n != COUNT[name]:
+            sys.exit(f'{name}: {n} launches here, {COUNT[name]} in test_replay.c')
 
 
 def packed(op):
@@ -257,6 +297,7 @@ def main():
     if sys.argv[2:] == ['--measured']:
         measured(m, sys.stdin)
         return
+    check_launches(m)
     bf, mx = weights_gb(m)
     print('''<!-- SPDX-License-Identifier: Apache-2.0
      Copyright 2026 The stepd authors
@@ -286,30 +327,33 @@ that much of it, kept for comparison.
 ## Target
 
 Tokens a second of one sequence at context 4,096, *expected* as below: what `make bench-gpu` and a
-daemon on such a device are to be held against.
+daemon on such a device are to be held against. Depth 3 rests on an assumption: ''' +
+          f'''{TOKENS_DEPTH3} tokens a
+step, which another model's drafter was published with (below). The acceptance of this model's
+modules is not known; the columns scale with it.
 ''')
-    rows = [('GPU', 'BF16, depth 0', 'BF16, depth 3', 'compact, depth 0',
-             'compact, depth 3')]
+    rows = [('GPU', 'BF16, depth 0', 'BF16, depth 3 (assumed)',
+             'compact, depth 0', 'compact, depth 3 (assumed)')]
     for g in GPUS:
         row = [g]
         for compact in (False, True):
             for depth in (0, 3):
                 _, w, _, gap = time_of(decode(m, 1, depth, compact), g, compact)
                 tok = TOKENS_DEPTH3 if depth else 1
-                row.append(f'{tok / (w + gap) * 1e3:.0f}')
+                row.append(f'{tok / (w + gap + copies_ms(depth)) * 1e3:.0f}')
         rows.append(row)
     table(rows)
     print('''## Decode
 
 Tokens a second, all sequences together, context 4,096 each. *Ceiling*: every kernel at its bound.
-*Expected*: each class at its share (below) plus one gap a launch. Depth 3 takes ''' +
-          f'{TOKENS_DEPTH3} tokens a step.\n')
+*Expected*: each class at its share (below) plus one gap a launch and the copies. Depth 3 takes ''' +
+          f'{TOKENS_DEPTH3}\ntokens a step: assumed, not measured.\n')
     for compact in (False, True):
         print('### ' + ('Compact BF16 weights (12.03 bits, weights = compact)' if compact else
                         'BF16 weights') + '\n')
         rows = [('GPU', 'sequences', 'depth', 'GB a step', 'GFLOP a step',
-                 'bound ms', 'expected ms', 'gaps ms', 'ceiling tok/s',
-                 'expected tok/s')]
+                 'bound ms', 'expected ms', 'gaps ms', 'copies ms',
+                 'ceiling tok/s', 'expected tok/s')]
         for g in GPUS:
             for seqs in (1, 8, 32):
                 for depth in (0, 3):
@@ -318,37 +362,61 @@ Tokens a second, all sequences together, context 4,096 each. *Ceiling*: every ke
                     gb = sum(bytes_of(x, compact) for x in ops) / 1e9
                     fl = sum(2 * x[5] for x in ops) / 1e9
                     tok = seqs * (TOKENS_DEPTH3 if depth else 1)
+                    copies = copies_ms(depth)
                     rows.append((g, seqs, depth, f'{gb:.2f}', f'{fl:.0f}',
                                  f'{b:.2f}', f'{w:.2f}', f'{gap:.2f}',
-                                 f'{tok / b * 1e3:.0f}',
-                                 f'{tok / (w + gap) * 1e3:.0f}'))
+                                 f'{copies:.2f}', f'{tok / b * 1e3:.0f}',
+                                 f'{tok / (w + gap + copies) * 1e3:.0f}'))
         table(rows)
     ops = decode(m, 1, 0, False)
     n = len(layer(m, False, True, 1, 4096))
     _, want, launches, gap = time_of(ops, 'H200', False)
-    packed = sum(x[6] for x in decode(m, 1, 0, True))
     one = m['n'] * GPUS['H200'][5] * 1e-3
-    print(f'''## Launch gaps
+    all = {(depth, compact): sum(x[6] for x in decode(m, 1, depth, compact))
+           for depth in (0, 3) for compact in (False, True)}
+    copies = copies_ms(0)
+    us = GPUS['H200'][5]
+    print(f'''## Launch gaps and copies
 
-Kernels of a MoE layer in decode: {n}, for up to {FOLDED} rows of BF16 weights (tests/daemon/test_replay.c counts
-them): norm, linear q k v gate, qkv, attn, linear o, norm, router, expert_up, expert_down. Compact
-weights take two more, for the shared expert. A step of one sequence launches {launches} kernels ({packed} compact).
+Kernels of a MoE layer in decode: {n}, for up to {FOLDED} rows of BF16 weights: norm, linear q k v gate, qkv,
+attn, linear o, norm, router, expert_up, expert_down. Compact weights take two more, for the shared
+expert. Fills and copies within the device are counted as kernels. All counts of this section are
+those that tests/daemon/test_replay.c asserts on the emulator, over a small model of the same kinds
+of layers: {COUNT['MOE_LAYER']} a MoE layer ({COUNT['MOE_LAYER_COMPACT']} compact), {COUNT['DENSE_LAYER']} a dense one, {COUNT['BESIDE']} beside them, {COUNT['MODULE']} a module. In the same stream,
+one after the other, come graphs (what is no kernel cuts a step into several), uploads and downloads.
+''')
+    rows = [('a step of one sequence', 'kernels', 'compact', 'graphs',
+             'uploads', 'downloads', 'gaps ms, H200', 'copies ms')]
+    for depth in (0, 3):
+        rows.append((f'depth {depth}', all[depth, False], all[depth, True],
+                     *copies_of(depth), f'{all[depth, False] * us * 1e-3:.2f}',
+                     f'{copies_ms(depth):.3f}'))
+    table(rows)
+    print(f'''*Copies ms*: {COPY_US} us a copy or a graph's start, assumed. Uploads are few bytes each, and most come
+before the first graph; what the host takes to submit them is not in it.
 
-| H200, one sequence, depth 0              | ms   | tok/s |
-|------------------------------------------|------|-------|
-| kernels as expected, no gaps             | {want:.2f} | {1e3 / want:.0f}   |
-| gaps, {GPUS['H200'][5]:.1f} us a launch (assumed)          | {gap:.2f} | {1e3 / (want + gap):.0f}   |
-| half of them by programmatic launch      | {gap / 2:.2f} | {1e3 / (want + gap / 2):.0f}   |
-| one launch a layer less (qkv in attn)    | {gap - one:.2f} | {1e3 / (want + gap - one):.0f}   |
-
-Programmatic dependent launch lets the next kernel start and read its weights while the last one
+''', end='')
+    rows = [('H200, one sequence, depth 0', 'ms', 'tok/s')]
+    for what, ms, without in (
+            ('kernels as expected, no gaps, no copies', want, want),
+            (f'gaps, {us:.1f} us a launch (assumed)', gap, want + gap),
+            (f'and copies, {COPY_US} us each (assumed)', copies,
+             want + gap + copies),
+            ('half of the gaps by programmatic launch', gap / 2,
+             want + gap / 2 + copies),
+            ('one launch a layer less (qkv in attn)', gap - one,
+             want + gap - one + copies)):
+        rows.append((what, f'{ms:.2f}', f'{1e3 / without:.0f}'))
+    table(rows)
+    print(f'''Programmatic dependent launch lets the next kernel start and read its weights while the last one
 drains: half of a gap is a guess. qkv could become the beginning of attn, one launch a layer; but each
 split of a sequence would wait for the one block that writes the new slot, and q would be rotated once
 a split. Neither is done before there is a device to measure on.
 
 ## Decode, kernel by kernel
 
-MB and GFLOP a step, BF16 weights; compact ones take {COMPACT:.0%} of the bytes of what is dense.
+MB and GFLOP a step, BF16 weights; compact ones take {COMPACT:.0%} of the bytes of what is dense. *Beside*:
+embed, gather, settle, accept, the norms of heads and modules, fills and copies on the device.
 ''')
     cases = [(q, depth) for q in (1, 8, 32) for depth in (0, 3)]
     by = [{x[0]: x for x in merged(decode(m, q, depth, False))}
@@ -396,8 +464,12 @@ shared histograms, which contend where logits share an exponent.
                     [f'{sum(bound(x, g) for x in all) * 1e3:.2f}'
                      for g in GPUS])
     table(rows)
-    print(f'''Expected: {PREFILL:.0%} of the mma.sync bound. A tile is 128 outputs by 64 rows and brings 43 products a byte
-from L2, which is short of what the tensor cores take on the largest devices. With `exact = no` dense
+    once = 128 * 64 / ((128 + 64) * 2)
+    twice = 128 * 64 / ((2 * 128 + 64) * 2)
+    print(f'''Expected: {PREFILL:.0%} of the mma.sync bound. A tile is 128 outputs by 64 rows: {once:.0f} products a byte
+({2 * once:.0f} operations) of BF16 where each is read once. Two warps read each weight tile, one for each half of
+the rows (tile.cuh); where L1 does not keep it for the second, L2 gives {twice:.0f} products a byte ({2 * twice:.0f} operations).
+Both are short of what the tensor cores take on the largest devices. With `exact = no` dense
 products (linear, and both halves of mlp_up) go to cuBLASLt, which has wgmma and tcgen05: {LIBRARY:.0%} of the
 sheet is expected of it; experts, attention and the rest stay as they are.
 

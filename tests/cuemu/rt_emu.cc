@@ -265,6 +265,8 @@ int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
     struct cuemu_load *l = &cuemu_load_stat;
 
     l->copies += leaves > 0;
+    l->uploads += s == RT_MAIN && kind == RT_TO_DEVICE;
+    l->downloads += s == RT_MAIN && kind == RT_TO_HOST;
     l->bytes += leaves;
     l->in_flight += leaves;
     l->max_in_flight = std::max(l->max_in_flight, l->in_flight);
@@ -389,6 +391,7 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
 int rt_graph_launch(struct rt *rt, struct rt_graph *g)
 {
     (void)rt;
+    cuemu_load_stat.graphs++;
     for (auto &call : g->calls) {
         call();
     }

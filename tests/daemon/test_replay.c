@@ -9,20 +9,35 @@
 
 #include "tests/daemon/mk.h"
 
-#include "daemon/model/state.h"
+#include <dlfcn.h>
 
-/* Kernels and copies of one decode step of step-tiny, without drafts.
+#include "daemon/model/state.h"
+#include "tests/cuemu/cuemu_load.h"
+
+/* What one decode step of step-tiny launches; tests/cuemu/roofline.py reads
+ * these numbers here, and multiplies launch gaps with them.
  *
  *   MoE layer: norm, linear q k v gate, qkv (norms of q and k, RoPE, the KV
  *   write), attn (its gate), linear o, norm, router, expert_up, expert_down,
  *   where the shared expert goes along; two more where its weights are packed
  *   dense layer: mlp_up and linear down in place of the last three
  *   beside them: bad = 0, embed; settle; head: gather, norm, linear; sample,
- *   accept */
+ *   accept
+ *   module: a dense layer; the linear that joins, linear of the head, sample;
+ *   rows, embed, norms, copies */
 #define MOE_LAYER 9
 #define MOE_LAYER_COMPACT 11
 #define DENSE_LAYER 8
 #define BESIDE 8
+#define MODULE 20
+
+/* What else its stream has: graphs that start, copies from and to the host. */
+#define GRAPHS_DEPTH_0 3
+#define UPLOADS_DEPTH_0 15
+#define DOWNLOADS_DEPTH_0 5
+#define GRAPHS_DEPTH_3 9
+#define UPLOADS_DEPTH_3 26
+#define DOWNLOADS_DEPTH_3 6
 
 static const struct mk_backend *gpu(void)
 {
@@ -36,18 +51,64 @@ static const struct mk_backend *gpu(void)
 
 struct cost {
     uint64_t eager, replayed, waits;
+    uint64_t graphs, uploads, downloads; /* counted by the emulator alone */
 };
+
+/* The emulator's counters, once it is loaded; NULL: a device. */
+static const struct cuemu_load *counted(void)
+{
+    char so[4096];
+    void *lib;
+
+    if (strcmp(gpu()->name, "cuda") == 0) {
+        return NULL;
+    }
+    snprintf(so, sizeof(so), "%s/stepd-cuda-emulated.so",
+             getenv("STEPD_PLUGIN_DIR"));
+    lib = dlopen(so, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(lib);
+    return ((cuemu_load_stats_fn *)dlsym(lib, "cuemu_load_stats"))();
+}
 
 static struct cost step_cost(struct mk *k, struct mk_req **r, int n)
 {
+    static const struct cuemu_load none;
+    const struct cuemu_load *l = counted() != NULL ? counted() : &none;
     struct kern_stats before = k->m->k->stats;
+    struct cuemu_load l0 = *l;
     struct cost c;
 
     mk_step(k, r, n);
     c.eager = k->m->k->stats.launches - before.launches;
     c.replayed = k->m->k->stats.graph_launches - before.graph_launches;
     c.waits = k->m->k->stats.waits - before.waits;
+    c.graphs = l->graphs - l0.graphs;
+    c.uploads = l->uploads - l0.uploads;
+    c.downloads = l->downloads - l0.downloads;
     return c;
+}
+
+/* Of a replayed step without modules. */
+static uint64_t kernels(const struct shape *s, int moe_layer)
+{
+    int n_moe = 0;
+
+    for (int i = 0; i < s->n_layers; i++) {
+        n_moe += s->layer[i].moe;
+    }
+    assert_in_range(n_moe, 2, s->n_layers - 1);
+    return (uint64_t)(n_moe * moe_layer + (s->n_layers - n_moe) * DENSE_LAYER +
+                      BESIDE);
+}
+
+static void check_beside(const struct cost *c, int graphs, int uploads,
+                         int downloads)
+{
+    if (counted() != NULL) {
+        assert_int_equal(c->graphs, graphs);
+        assert_int_equal(c->uploads, uploads);
+        assert_int_equal(c->downloads, downloads);
+    }
 }
 
 static void start(struct mk *k, struct mk_req *r, int i, int depth, int n)
@@ -131,36 +192,35 @@ static void test_drafting_waits_once(void **state)
     while (!r.done) {
         struct cost c = step_cost(k, &one, 1);
 
-        n_replays += c.eager == 0;
         assert_true(c.waits == 1 || c.eager > 0);
+        if (c.eager == 0) {
+            n_replays++;
+            assert_int_equal(c.replayed,
+                             kernels(k->m->s, MOE_LAYER) + 3 * MODULE);
+            check_beside(&c, GRAPHS_DEPTH_3, UPLOADS_DEPTH_3,
+                         DOWNLOADS_DEPTH_3);
+        }
     }
     assert_true(n_replays > 5);
     mk_end(k, &r);
     mk_close(k);
 }
 
-/* The number of kernels, which is what launch gaps are multiplied with. */
+/* The numbers of kernels and copies. */
 static void check_kernels(enum model_weights weights, int moe_layer)
 {
     static struct mk_req r;
     struct mk_req *one = &r;
     struct mk *k =
         mk_open_as(test_data("step-tiny"), gpu(), 0, 0, weights, NULL, NULL);
-    const struct shape *s = k->m->s;
     struct cost c = {0};
-    int n_moe = 0;
 
-    for (int i = 0; i < s->n_layers; i++) {
-        n_moe += s->layer[i].moe;
-    }
-    assert_in_range(n_moe, 2, s->n_layers - 1);
     start(k, &r, 3, 0, 8);
     while (!r.done) {
         c = step_cost(k, &one, 1);
     }
-    assert_int_equal(c.replayed, n_moe * moe_layer +
-                                     (s->n_layers - n_moe) * DENSE_LAYER +
-                                     BESIDE);
+    assert_int_equal(c.replayed, kernels(k->m->s, moe_layer));
+    check_beside(&c, GRAPHS_DEPTH_0, UPLOADS_DEPTH_0, DOWNLOADS_DEPTH_0);
     mk_end(k, &r);
     mk_close(k);
 }
