@@ -152,6 +152,7 @@ static struct key *key_of(struct gpu *g, uint64_t shape)
     }
     clear(g, oldest);
     oldest->shape = shape;
+    oldest->used = 0; /* a shape that is new runs eagerly, whoever was here */
     return oldest;
 }
 

@@ -383,6 +383,7 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
     if (g == nullptr) {
         return -ENOMEM;
     }
+    cuemu_load_stat.kept++;
     g->calls.swap(rt->recorded);
     *ret = g;
     return 0;
@@ -401,5 +402,6 @@ int rt_graph_launch(struct rt *rt, struct rt_graph *g)
 void rt_graph_free(struct rt *rt, struct rt_graph *g)
 {
     (void)rt;
+    cuemu_load_stat.kept -= g != nullptr;
     delete g;
 }

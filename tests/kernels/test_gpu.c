@@ -6,9 +6,11 @@
  * and replayed; a budget of device memory. Runs with KT_BACKEND=cuda-emulated
  * or cuda (tests/cuemu/test_ops.sh), else skips.
  */
+#include <dlfcn.h>
 #include <errno.h>
 
 #include "kernels/quant.h"
+#include "tests/cuemu/cuemu_load.h"
 #include "tests/kernels/kx.h"
 
 #define D KERN_HEAD_DIM
@@ -209,6 +211,71 @@ static void test_a_step_is_replayed_and_surprises_are_not(void **state)
     each(graphs);
 }
 
+static bool is_emulated(const struct kt_backend *b)
+{
+    return strcmp(b->name, "cuda-emulated") == 0;
+}
+
+/* Graphs that were captured and not freed; 0 where nobody counts. */
+static int64_t n_graphs(const struct kt_backend *b)
+{
+    const char *dir = getenv("STEPD_PLUGIN_DIR");
+    char so[600];
+    void *lib;
+    int64_t n;
+
+    if (!is_emulated(b)) {
+        return 0;
+    }
+    snprintf(so, sizeof(so), "%s/stepd-cuda-emulated.so", dir);
+    lib = dlopen(so, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(lib);
+    n = ((cuemu_load_stats_fn *)dlsym(lib, "cuemu_load_stats"))()->kept;
+    dlclose(lib);
+    return n;
+}
+
+/* A step of one launch; how many of its launches a graph made. */
+static uint64_t one_step(struct kern *k, struct kern_ptr p, uint64_t shape)
+{
+    uint64_t n = k->stats.graph_launches;
+
+    assert_int_equal(kern_begin(k, shape), 0);
+    assert_int_equal(kern_fill(k, p, (int)shape, 64), 0);
+    assert_int_equal(kern_end(k), 0);
+    return k->stats.graph_launches - n;
+}
+
+/* More shapes than are kept (64): the one that went is a new one when it comes
+ * again, and its graph has gone with it. */
+static void shapes(const struct kt_backend *b)
+{
+    enum { KEPT = 64, N = 70 };
+    struct kt *t = kt_open(b);
+    struct kern_ptr p = kt_put(t, NULL, 64);
+
+    for (uint64_t i = 1; i <= N; i++) {
+        assert_int_equal(one_step(t->k, p, i), 0); /* eager */
+        assert_int_equal(one_step(t->k, p, i), 0); /* captured */
+        assert_int_equal(one_step(t->k, p, i), 1);
+        if (is_emulated(b)) {
+            assert_int_equal(n_graphs(b), i < KEPT ? i : KEPT);
+        }
+    }
+    assert_int_equal(one_step(t->k, p, N), 1);
+    for (int i = 0; i < 3; i++) { /* 1 is long gone */
+        assert_int_equal(one_step(t->k, p, 1), i == 2);
+    }
+    kt_close(t);
+    assert_int_equal(n_graphs(b), 0);
+}
+
+static void test_a_shape_is_recorded_when_it_comes_again(void **state)
+{
+    (void)state;
+    each(shapes);
+}
+
 /* cuda_graphs = no: the same step, never recorded. */
 static void no_graphs(const struct kt_backend *b)
 {
@@ -393,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits_add_as_one_block_does),
         cmocka_unit_test(test_a_step_is_replayed_and_surprises_are_not),
+        cmocka_unit_test(test_a_shape_is_recorded_when_it_comes_again),
         cmocka_unit_test(test_without_graphs_every_launch_is_eager),
         cmocka_unit_test(test_rows_of_several_devices_are_joined),
         cmocka_unit_test(test_several_devices_are_refused),
