@@ -325,22 +325,35 @@ static void gpu_close(struct kern *k)
     free(g);
 }
 
-static int set_up(struct gpu *g, const struct kern_open_args *a)
+/* The share is one of the whole device, less what others hold already (the
+ * context of this process among them). What the share leaves is for what nobody
+ * counts: modules, graphs, what cudaMalloc rounds up. */
+static int set_budget(struct gpu *g, double share, char *why, size_t n)
+{
+    size_t mine = (size_t)((double)g->info.mem_total * share);
+    size_t others = g->info.mem_total - g->info.mem_free;
+
+    if (mine <= others) { /* a memory of 0 would be the host's */
+        snprintf(why, n, "others hold %zu of %zu MiB, and memory_utilization is %g", others / MIB,
+                 g->info.mem_total / MIB, share);
+        return -ENOMEM;
+    }
+    g->budget = mine - others;
+    g->base.memory = g->budget;
+    return 0;
+}
+
+static int set_up(struct gpu *g, const struct kern_open_args *a, char *why, size_t why_n)
 {
     double share = a->memory_utilization > 0 ? a->memory_utilization : DEFAULT_UTILIZATION;
     size_t n = GPU_N_COUNTS * sizeof(*g->counts);
     void *p;
     int r = rt_info(g->rt, &g->info);
 
+    r = r < 0 ? r : set_budget(g, share, why, why_n);
     if (r < 0) {
         return r;
     }
-    /* The share is one of the whole device, less what others hold already. */
-    g->budget = (size_t)((double)g->info.mem_total * share);
-    if (g->budget > g->info.mem_free) {
-        g->budget = g->info.mem_free;
-    }
-    g->base.memory = g->budget;
     if ((r = rt_alloc(g->rt, n, &p)) < 0) {
         return r;
     }
@@ -369,8 +382,8 @@ static int open_device(struct gpu *g, const struct kern_open_args *a, char *why,
     int r = rt_open(&g->rt, a->n_devices > 0 ? a->devices[0] : -1, why, n);
 
     if (r == 0) {
-        r = set_up(g, a);
-        if (r < 0) {
+        r = set_up(g, a, why, n);
+        if (r < 0 && why[0] == '\0') {
             snprintf(why, n, "%s", rt_error(g->rt));
         }
     }

@@ -7,7 +7,8 @@
  * device may be: what is queued there runs when somebody waits for it, and no
  * sooner, so that memory which is used again too early holds the wrong bytes.
  * STEPD_CUEMU in the environment asks for a schedule, as in "policy=2 cp=1
- * seed=3", or a device of another size: "mem=256" MiB. STEPD_CUEMU_RANKS=FILE
+ * seed=3", or a device of another size: "mem=256" MiB, of which others hold
+ * "held=100"; "broken=1" has no pinned memory. STEPD_CUEMU_RANKS=FILE
  * emulates a second device that holds the same as the first, and writes to FILE
  * what they were asked to join.
  */
@@ -200,7 +201,8 @@ int rt_info(struct rt *rt, struct rt_info *ret)
              cuemu_opt.policy, cuemu_opt.cp);
     ret->capability = 80;
     ret->n_sm = 4;
-    ret->mem_total = ret->mem_free = (size_t)option("mem=", 2048) << 20;
+    ret->mem_total = (size_t)option("mem=", 2048) << 20;
+    ret->mem_free = ret->mem_total - ((size_t)option("held=", 0) << 20);
     ret->smem_block = cuemu_opt.smem_limit;
     ret->join = getenv("STEPD_CUEMU_RANKS") != nullptr ? join : nullptr;
     return 0;
@@ -232,6 +234,9 @@ void rt_free(struct rt *rt, void *p)
 int rt_host_alloc(struct rt *rt, size_t n, void **ret)
 {
     (void)rt;
+    if (option("broken=", 0) != 0) {
+        return -EIO;
+    }
     *ret = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
     cuemu_load_stat.live += *ret != nullptr;
     return *ret == nullptr ? -ENOMEM : 0;

@@ -455,6 +455,54 @@ static void test_more_than_the_budget_is_refused(void **state)
     each(budget);
 }
 
+/* The share is one of the whole device, less what others hold; what it leaves
+ * stays free. */
+static void shares(const struct kt_backend *b)
+{
+    static const struct {
+        const char *device; /* MiB */
+        double share;
+        double mib; /* the budget, 0: none */
+    } cases[] = {{"mem=100", 0, 97},           {"mem=100 held=10", 0, 87},
+                 {"mem=100 held=1", 0.5, 49},  {"mem=100 held=30", 0.5, 20},
+                 {"mem=100 held=50", 0.5, 0},  {"mem=100 held=98", 0, 0},
+                 {"mem=100 held=100", 0.99, 0}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char why[256] = "";
+        struct kern_open_args a = {.exact = true,
+                                   .memory_utilization = cases[i].share,
+                                   .why = why,
+                                   .why_n = sizeof(why)};
+        uint64_t want = (uint64_t)(cases[i].mib * 1048576);
+        struct kern_buf *buf, *more;
+        struct kern *k;
+
+        setenv("STEPD_CUEMU", cases[i].device, 1);
+        if (want == 0) {
+            assert_int_equal(kern_open_named(b->name, &a, &k), -ENOMEM);
+            assert_non_null(strstr(why, "of 100 MiB, and memory_utilization"));
+            continue;
+        }
+        assert_int_equal(kern_open_named(b->name, &a, &k), 0);
+        assert_in_range(k->memory, want - 1, want); /* 0.97 is rounded */
+        assert_int_equal(kern_buf_new(k, k->memory + 1, &buf), -ENOMEM);
+        assert_int_equal(kern_buf_new(k, k->memory, &buf), 0);
+        assert_int_equal(kern_buf_new(k, 1, &more), -ENOMEM);
+        kern_buf_free(k, buf);
+        kern_close(k);
+    }
+}
+
+static void test_the_budget_is_a_share_less_what_others_hold(void **state)
+{
+    (void)state;
+    if (kt_n_backends() > 0 && !is_emulated(kt_backend(0))) {
+        test_skip(NULL, "the emulator alone has memory that others hold");
+    }
+    each(shares);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_several_devices_are_refused),
         cmocka_unit_test(test_end_delivers_what_was_fetched),
         cmocka_unit_test(test_more_than_the_budget_is_refused),
+        cmocka_unit_test(test_the_budget_is_a_share_less_what_others_hold),
     };
 
     return test_main(tests, NULL, NULL);
