@@ -3,12 +3,14 @@
  *
  * What the CUDA backend has and the others lack: attention cut into splits,
  * equal to the bit whether splits are blocks or not; steps recorded as graphs
- * and replayed; a budget of device memory. Runs with KT_BACKEND=cuda-emulated
- * or cuda (tests/cuemu/test_ops.sh), else skips.
+ * and replayed; a budget of device memory; escapes of compact weights that are
+ * sorted on the host. Runs with KT_BACKEND=cuda-emulated or cuda
+ * (tests/cuemu/test_ops.sh), else skips.
  */
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "kernels/compact.h"
 #include "kernels/quant.h"
 #include "tests/cuemu/cuemu_load.h"
 #include "tests/kernels/kx.h"
@@ -503,6 +505,86 @@ static void test_the_budget_is_a_share_less_what_others_hold(void **state)
     each(shares);
 }
 
+/* ---- compact weights ---- */
+
+enum { C_ROWS = 3, C_COLS = 200, ESCAPES = 4 };
+
+/* Rows of 2, 1 and 0 escapes, a number changed: word `at` of the rows' and the
+ * escapes' words becomes `word`. */
+static int compact_ready(struct kern *k, int at, uint32_t word)
+{
+    uint32_t words[C_ROWS + 1 + ESCAPES] = {
+        compact_word(240, 0), compact_word(0, 2), compact_word(7, 3),
+        compact_word(0, 3),   3u << 16,           199u << 16,
+        150u << 16,           COMPACT_END};
+    struct kern_weight_desc d = {.dtype = KERN_COMPACT,
+                                 .rows = C_ROWS,
+                                 .cols = C_COLS,
+                                 .escapes = ESCAPES};
+    size_t n = kern_weight_plane_bytes(&d, 0);
+    uint8_t *blocks = calloc(1, n);
+    struct kern_weight *w;
+    int r;
+
+    assert_non_null(blocks);
+    if (at >= 0) {
+        words[at] = word;
+    }
+    assert_int_equal(kern_weight_new(k, &d, &w), 0);
+    assert_int_equal(kern_weight_fill(k, w, 0, 0, 0, blocks, n), 0);
+    assert_int_equal(
+        kern_weight_fill(k, w, 0, 1, 0, words, sizeof(*words) * (C_ROWS + 1)),
+        0);
+    assert_int_equal(kern_weight_fill(k, w, 0, 2, 0, words + C_ROWS + 1,
+                                      sizeof(*words) * ESCAPES),
+                     0);
+    r = kern_weight_ready(k, w);
+    kern_weight_free(k, w);
+    free(blocks);
+    return r;
+}
+
+/* What a file says becomes addresses on the device: none of it is believed. */
+static void escapes(const struct kt_backend *b)
+{
+    const struct {
+        int at;
+        uint32_t word;
+        int row; /* that is refused */
+    } cases[] = {
+        {0, compact_word(240, 3), 0},      /* its first behind its end */
+        {1, compact_word(0, ESCAPES), 0},  /* its end beyond all of them */
+        {3, compact_word(0, 2), 2},        /* as the first */
+        {3, compact_word(0, 0xffffff), 2}, /* as the second */
+        {0, compact_word(241, 0), 0},      /* exponents past 255 */
+        {2, compact_word(255, 3), 2},      /* as that */
+        {5, 3u << 16, 0},                  /* a column twice */
+        {5, 2u << 16, 0},                  /* columns that descend */
+        {5, (uint32_t)C_COLS << 16, 0},    /* no column of the matrix */
+        {6, 0xffff0000u, 1},               /* as that */
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct kt *t = kt_open(b);
+        char want[80];
+
+        kt_ok(t, compact_ready(t->k, -1, 0));
+        assert_int_equal(compact_ready(t->k, cases[i].at, cases[i].word),
+                         -EINVAL);
+        snprintf(want, sizeof(want),
+                 "compact plane 1: row %d does not fit its escapes",
+                 cases[i].row);
+        assert_string_equal(kern_error(t->k), want);
+        kt_close(t);
+    }
+}
+
+static void test_escapes_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    each(escapes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_end_delivers_what_was_fetched),
         cmocka_unit_test(test_more_than_the_budget_is_refused),
         cmocka_unit_test(test_the_budget_is_a_share_less_what_others_hold),
+        cmocka_unit_test(test_escapes_that_do_not_fit_are_refused),
     };
 
     return test_main(tests, NULL, NULL);
