@@ -455,7 +455,8 @@ struct kern_sizes {
 
 struct kern_ops {
     const char *name;
-    /* Lifetime. open returns -ENODEV where it cannot run here. */
+    /* Lifetime. open returns -ENODEV where it cannot run here, or what failed
+     * as it was opened, and says in args->why what a device said. */
     int (*open)(struct kern **ret, const struct kern_open_args *a);
     void (*close)(struct kern *k);
     /* For the memory plan, both NULL where memory is the host's: what a weight

@@ -33,7 +33,8 @@ static int open_plugin(const char *name, const struct kern_open_args *a,
         r = kern_open(ops, &mine, ret);
     }
     if (r < 0 && a->why != NULL) {
-        snprintf(a->why, a->why_n, "%s: %s", name, why);
+        snprintf(a->why, a->why_n, "%s: %s", name,
+                 why[0] != '\0' ? why : strerror(-r));
     }
     return r;
 }
@@ -94,8 +95,10 @@ const struct kern_ops *kern_plugin_load(const char *name, const char *dir,
     } else if (p->abi != KERN_PLUGIN_ABI ||
                p->op_bytes != sizeof(struct kern_ops)) {
         snprintf(why, why_n,
-                 "%s was built for another stepd: interface %u, not %u", path,
-                 p->abi, KERN_PLUGIN_ABI);
+                 "%s was built for another stepd: interface %u with tables of "
+                 "%u bytes, not %u with %zu",
+                 path, p->abi, p->op_bytes, KERN_PLUGIN_ABI,
+                 sizeof(struct kern_ops));
         p = NULL;
     }
     if (p == NULL) {

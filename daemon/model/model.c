@@ -61,8 +61,9 @@ static int open_backend(const struct model_conf *c, const struct kern_ops *ops,
     int r = ops != NULL ? kern_open(ops, &a, ret)
                         : kern_open_named(c->backend, &a, ret);
 
-    if (r == -ENODEV && why[0] != '\0') {
+    if (r < 0 && why[0] != '\0') { /* also one that failed as it was opened */
         report_problem(rep, REPORT_DEVICE, "backend: cannot use %s", why);
+        r = -ENODEV;
     } else if (r == -ENODEV) {
         report_problem(rep, REPORT_DEVICE,
                        "isa: this machine or this build has no %s",

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * Two plugins that must be refused: one of another interface, and, with
- * BAD_PLUGIN_NONE, one that is none.
+ * Plugins that must be refused: one of another interface; with BAD_PLUGIN_SIZE
+ * one whose table alone is of another size; with BAD_PLUGIN_NONE one that is
+ * none.
  */
 
 #include "kernels/plugin.h"
 
-#ifndef BAD_PLUGIN_NONE
+#ifdef BAD_PLUGIN_SIZE
+extern const struct kern_plugin kern_plugin;
+const struct kern_plugin kern_plugin = {.abi = KERN_PLUGIN_ABI, .op_bytes = 12};
+#elif !defined(BAD_PLUGIN_NONE)
 extern const struct kern_plugin kern_plugin;
 const struct kern_plugin kern_plugin = {.abi = 0xffffffffu};
 #else

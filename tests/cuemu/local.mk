@@ -35,7 +35,7 @@ EXTRA_DIST += $(CUEMU_CC) $(CUEMU_KERNELS)
 
 # What test_plugin.sh needs besides a plugin.
 CUEMU_PLUGIN_TEST = tests/cuemu/open_backend tests/cuemu/bad/stepd-old.so \
-	tests/cuemu/bad/stepd-none.so
+	tests/cuemu/bad/stepd-none.so tests/cuemu/bad/stepd-size.so
 EXTRA_PROGRAMS += $(CUEMU_PLUGIN_TEST)
 tests_cuemu_open_backend_LDADD = $(KERNELS_LIBS)
 tests_cuemu_bad_stepd_old_so_SOURCES = tests/cuemu/bad_plugin.c
@@ -45,6 +45,10 @@ tests_cuemu_bad_stepd_none_so_SOURCES = tests/cuemu/bad_plugin.c
 tests_cuemu_bad_stepd_none_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_NONE
 tests_cuemu_bad_stepd_none_so_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_cuemu_bad_stepd_none_so_LDFLAGS = $(CUEMU_LINK)
+tests_cuemu_bad_stepd_size_so_SOURCES = tests/cuemu/bad_plugin.c
+tests_cuemu_bad_stepd_size_so_CPPFLAGS = $(AM_CPPFLAGS) -DBAD_PLUGIN_SIZE
+tests_cuemu_bad_stepd_size_so_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_cuemu_bad_stepd_size_so_LDFLAGS = $(CUEMU_LINK)
 
 CLEANFILES += tests/kernels/*.gpu.log \
 	tests/daemon/*.gpu.log

@@ -3,11 +3,13 @@
 # Copyright 2026 The stepd authors
 #
 # What a plugin says where it cannot run: none installed, no plugin at all, one of
-# another interface; an emulated device that is absent; and, where CUDA was built,
+# another interface; an emulated device that is absent, breaks as it is opened, or
+# is held by others; and, where CUDA was built,
 # no driver or the toolkit's stub. And that auto goes on with the CPU.
 
 set -euo pipefail
 
+top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 build=$(cd "${builddir:-.}" && pwd)
 cuemu=$build/tests/cuemu
 probe=$build/tests/cuemu/open_backend
@@ -38,13 +40,17 @@ says cuda "$tmp" 'not installed' A=
 says nonsense "$tmp" 'stepd-nonsense.so: not installed' A=
 echo text >"$tmp/stepd-text.so"
 says text "$tmp" 'file too short' A=
-cp "$build/tests/cuemu/bad/stepd-old.so" "$build/tests/cuemu/bad/stepd-none.so" \
-    "$tmp"
+cp "$build"/tests/cuemu/bad/stepd-{old,none,size}.so "$tmp"
 says old "$tmp" 'built for another stepd: interface 4294967295' A=
+interface=$(sed -n 's/^#define KERN_PLUGIN_ABI \([0-9]*\)u$/\1/p' \
+    "$top/kernels/plugin.h")
+says size "$tmp" "interface $interface with tables of 12 bytes, not $interface with " A=
 says none "$tmp" 'lacks kern_plugin' A=
 if [ -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
     says cuda-emulated "$cuemu/plain" 'told to have no device' \
         STEPD_CUEMU=absent=1
+    says cuda-emulated "$cuemu/plain" 'cuda-emulated: the emulator failed' \
+        STEPD_CUEMU=broken=1
     out=$(STEPD_PLUGIN_DIR=$cuemu/plain "$probe" cuda-emulated)
     [[ $out == 'cuda-emulated: emulated'* ]] || { echo "$out"; status=1; }
 fi
@@ -67,7 +73,6 @@ checks()
         status=1
     fi
 }
-top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 if [ -x "$build/daemon/stepd" ]; then
     auto='note: backend = auto: the CPU computes: cuda: '
     checks 0 auto "$auto" STEPD_PLUGIN_DIR="$tmp"
@@ -80,6 +85,18 @@ if [ -x "$build/daemon/stepd" ]; then
             STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=absent=1
         checks 0 auto 'note: backend = auto: the CPU computes: cuda-emulated: ' \
             STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=mem=1
+        checks 0 auto "${auto}the emulator failed" \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=broken=1
+        checks 69 cuda 'problem: backend: cannot use cuda: the emulator failed' \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=broken=1
+        held='others hold 2048 of 2048 MiB, and memory_utilization is 0.97'
+        checks 0 auto "$auto$held" \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=held=2048
+        checks 69 cuda "problem: backend: cannot use cuda: $held" \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=held=2048
+        # A budget, of which the model is larger.
+        checks 65 cuda 'problem: not enough memory: weights take ' \
+            STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=held=1986
         checks 65 cuda 'problem: ' STEPD_PLUGIN_DIR="$tmp/one" STEPD_CUEMU=mem=1
     fi
 fi
