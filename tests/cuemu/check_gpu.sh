@@ -20,7 +20,8 @@ tests='kernels/test_gpu kernels/test_lt kernels/test_quant kernels/test_rows ker
     kernels/test_sample daemon/test_forward daemon/test_replay daemon/test_mtp'
 
 if [ ! -e "$STEPD_PLUGIN_DIR/stepd-cuda.so" ]; then
-    echo "SKIP: check-gpu: this build has no CUDA backend: configure found no nvcc"
+    echo "SKIP: check-gpu: the CUDA plugin is not part of this build" \
+        "(configure found no nvcc, or --without-cuda)"
     exit 0
 fi
 if ! why=$("$build/tests/cuemu/open_backend" cuda); then

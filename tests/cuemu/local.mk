@@ -146,7 +146,8 @@ dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_mutants.sh tests/cuemu/test_static.sh \
 	tests/cuemu/test_roofline.sh tests/cuemu/test_daemon.sh \
 	tests/cuemu/test_bench_gpu.sh tests/cuemu/test_traffic.sh \
-	tests/cuemu/test_exact.sh tests/cuemu/test_types.sh
+	tests/cuemu/test_exact.sh tests/cuemu/test_types.sh \
+	tests/cuemu/test_configure.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
 	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/types_check.cc tests/cuemu/rt_check.c tests/cuemu/occupancy.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md
