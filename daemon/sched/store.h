@@ -100,7 +100,7 @@ struct store_conf {
     void *ctx;
 };
 
-/* -EBUSY: another daemon has the folder; -errno: it cannot be made or opened. */
+/* -EBUSY: another daemon has the folder; -errno: it cannot be made, opened. */
 int store_create(struct store **ret, const struct store_conf *c);
 void store_destroy(struct store *s); /* joins; NULL is fine */
 
