@@ -16,6 +16,7 @@
  */
 
 #include "tests/cuemu/cuemu_priv.h"
+#include "tests/cuemu/cuemu_reads.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -103,6 +104,7 @@ struct buffer {
     size_t n;
     bool writable;
     std::vector<cell> cells;
+    std::vector<unsigned> reads; /* of each byte */
     cuemu_traffic t;
 };
 
@@ -143,6 +145,7 @@ void *cuemu_malloc(size_t n)
     b.writable = true;
     if (cuemu_race) {
         b.cells.resize(n);
+        b.reads.resize(n);
     }
     buffers[b.p] = std::move(b);
     last_buffer = nullptr;
@@ -178,6 +181,25 @@ void cuemu_traffic_reset(void)
         b.second.t = cuemu_traffic();
     }
     shared_traffic = cuemu_traffic();
+}
+
+extern "C" __attribute__((visibility("default"))) bool cuemu_reads_take(
+    const void *p, size_t n, cuemu_reads *ret)
+{
+    buffer *b = find((const char *)p);
+    size_t off = b != nullptr ? (size_t)((const char *)p - b->p) : 0;
+
+    *ret = {0, ~0u, 0};
+    if (!cuemu_race || b == nullptr || n > b->n - off) {
+        return false;
+    }
+    for (size_t i = off; i < off + n; i++) {
+        ret->bytes += b->reads[i];
+        ret->least = std::min(ret->least, b->reads[i]);
+        ret->most = std::max(ret->most, b->reads[i]);
+        b->reads[i] = 0;
+    }
+    return true;
 }
 
 /* ---- blocks that publish to each other ---- */
@@ -551,6 +573,7 @@ static void access_buffer(buffer *b, const char *p, size_t n, bool write,
         note_request(p, n, write, false, pc);
     }
     for (size_t i = 0; i < n; i++) {
+        b->reads[off + i] += !write;
         touch(b->cells[off + i], write, atomic, {pc, "buffer", off + i, false});
     }
 }
@@ -680,8 +703,8 @@ void __tsan_func_exit(void)
     HOOK(__tsan_unaligned_read##n, n, false) \
     HOOK(__tsan_unaligned_write##n, n, true)
 HOOKS(1)
-HOOKS(2) HOOKS(4) HOOKS(8)
-    HOOKS(16) void __tsan_read_range(void *p, unsigned long n)
+HOOKS(2)
+HOOKS(4) HOOKS(8) HOOKS(16) void __tsan_read_range(void *p, unsigned long n)
 {
     cuemu_access(p, n, false, false, CUEMU_PC);
 }

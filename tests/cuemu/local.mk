@@ -13,7 +13,7 @@
 # where a GPU is, make check-gpu.
 
 CUEMU_CC = tests/cuemu/check.cc tests/cuemu/cuemu.h tests/cuemu/cuemu_load.h \
-	tests/cuemu/cuemu_priv.h tests/cuemu/rt_emu.cc tests/cuemu/sched.cc
+	tests/cuemu/cuemu_priv.h tests/cuemu/cuemu_reads.h tests/cuemu/rt_emu.cc tests/cuemu/sched.cc
 CUEMU_KERNELS = tests/cuemu/kernel/accept.cc \
 	tests/cuemu/kernel/attn.cc \
 	tests/cuemu/kernel/embed.cc \

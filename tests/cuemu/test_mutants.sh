@@ -82,7 +82,7 @@ users()
     daemon/*) ;;
     *.cu) basename "$1" .cu ;;
     *.c) echo "$1" ;;
-    *) case $2 in gpu) echo attn ;; compact | rows) echo linear ;; *) echo "$2" ;; esac ;;
+    *) case $2 in gpu) echo attn ;; compact | rows) echo linear ;; reads) printf '%s\n' linear expert ;; *) echo "$2" ;; esac ;;
     esac
 }
 

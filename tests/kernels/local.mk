@@ -48,6 +48,11 @@ check_PROGRAMS += tests/kernels/test_lt
 tests_kernels_test_lt_SOURCES = tests/kernels/test_lt.c tests/cuemu/fake_lt.h
 tests_kernels_test_lt_LDADD = $(KT_LIBS)
 
+check_PROGRAMS += tests/kernels/test_reads
+tests_kernels_test_reads_SOURCES = tests/kernels/test_reads.c \
+	tests/cuemu/cuemu_reads.h
+tests_kernels_test_reads_LDADD = $(KT_LIBS)
+
 check_PROGRAMS += tests/kernels/test_pool
 tests_kernels_test_pool_LDADD = $(KERNELS_LIBS) $(TEST_LIBS)
 
