@@ -2,10 +2,10 @@
  * Copyright 2026 The stepd authors
  *
  * kernels/cuda/rt.h over the emulator: device memory is host memory that cuemu
- * knows, copies and kernels of RT_MAIN run at once, a graph is the list of what
- * was launched while it was recorded. RT_COPY and RT_LOAD are as late as a
- * device may be: what is queued there runs when somebody waits for it, and no
- * sooner, so that memory which is used again too early holds the wrong bytes.
+ * knows, a graph is the list of what was launched while it was recorded. Every
+ * stream is as late as a device may be: what is queued there runs when somebody
+ * waits for it, and no sooner, so that memory which is used again, or read, too
+ * early holds the wrong bytes.
  * STEPD_CUEMU in the environment asks for a schedule, as in "policy=2 cp=1
  * seed=3", or a device of another size: "mem=256" MiB, of which others hold
  * "held=100"; "broken=1" has no pinned memory. STEPD_CUEMU_RANKS=FILE
@@ -87,7 +87,7 @@ static void run_next(struct rt *rt, int s)
 
 static void run_all(struct rt *rt)
 {
-    for (int s = RT_COPY; s < RT_N_STREAMS; s++) {
+    for (int s = 0; s < RT_N_STREAMS; s++) {
         while (!rt->queue[s].empty()) {
             run_next(rt, s);
         }
@@ -253,12 +253,10 @@ void rt_host_free(struct rt *rt, void *p)
 static int submit(struct rt *rt, enum rt_stream s,
                   std::function<void(void)> call, size_t to_device, bool launch)
 {
-    if (s != RT_MAIN) {
-        push(rt, s, {call, nullptr, 0, false, to_device, launch});
-    } else if (rt->capturing) {
+    if (s == RT_MAIN && rt->capturing) {
         rt->recorded.push_back(call);
     } else {
-        call();
+        push(rt, s, {call, nullptr, 0, false, to_device, launch});
     }
     return 0;
 }
@@ -301,7 +299,7 @@ int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
             cuemu_launch({grid.x, grid.y, grid.z}, {threads, 1, 1}, smem,
                          (void (*)(const void *))fn, copy.data(), n);
         },
-        0, true);
+        0, s == RT_LOAD);
 }
 
 int rt_call(struct rt *rt, enum rt_stream s,
@@ -313,6 +311,7 @@ int rt_call(struct rt *rt, enum rt_stream s,
     if (s == RT_MAIN && rt->capturing) {
         return submit(rt, s, [=] { (void)fn(copy.data(), nullptr); });
     }
+    rt_sync(rt, s); /* its answer is wanted now */
     return fn(copy.data(), nullptr);
 }
 
@@ -345,21 +344,14 @@ int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
 {
     e->recorded++;
     e->stream = s;
-    if (s == RT_MAIN) {
-        e->done = e->recorded;
-    } else {
-        push(rt, s, {nullptr, e, e->recorded, false, 0, false});
-    }
+    push(rt, s, {nullptr, e, e->recorded, false, 0, false});
     return 0;
 }
 
 int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s)
 {
-    if (s != RT_MAIN) {
-        push(rt, s, {nullptr, e, e->recorded, true, 0, false});
-        return 0;
-    }
-    return rt_event_sync(rt, e); /* sooner than a device, once a start */
+    push(rt, s, {nullptr, e, e->recorded, true, 0, false});
+    return 0;
 }
 
 int rt_event_sync(struct rt *rt, struct rt_event *e)
@@ -396,10 +388,9 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
 
 int rt_graph_launch(struct rt *rt, struct rt_graph *g)
 {
-    (void)rt;
     cuemu_load_stat.graphs++;
     for (auto &call : g->calls) {
-        call();
+        submit(rt, RT_MAIN, call);
     }
     return 0;
 }
