@@ -39,7 +39,7 @@ struct work {
     uint64_t ticket;
     bool waits;
     size_t to_device; /* bytes that leave the host */
-    bool launch;
+    bool launch;      /* a kernel of RT_LOAD */
 };
 struct rt {
     bool capturing, ahead; /* ahead: copies run as early as they may */

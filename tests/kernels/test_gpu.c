@@ -439,6 +439,39 @@ static void test_end_delivers_what_was_fetched(void **state)
     each(fetches);
 }
 
+/* More is uploaded in one step than the pinned ring holds, and nothing waits: a
+ * piece is written again only when its copies have been made. */
+static void uploads(const struct kt_backend *b)
+{
+    enum { N = 40, LONG = 512 << 10, SAMPLE = 64 };
+    struct kt *t = kt_open(b);
+    struct kern_ptr p = kt_put(t, NULL, LONG);
+    struct kern_ptr kept = kt_put(t, NULL, (size_t)N * SAMPLE), to = kept;
+    unsigned char *mine = malloc(LONG), got[N * SAMPLE];
+
+    assert_non_null(mine);
+    kt_ok(t, kern_begin(t->k, 0));
+    for (int i = 0; i < N; i++) {
+        memset(mine, i, LONG);
+        kt_ok(t, kern_upload(t->k, p, mine, LONG));
+        to.off = kept.off + (size_t)i * SAMPLE;
+        kt_ok(t, kern_copy(t->k, to, p, SAMPLE));
+    }
+    kt_ok(t, kern_end(t->k));
+    kt_get(t, got, kept, sizeof(got));
+    for (int i = 0; i < N * SAMPLE; i++) {
+        assert_int_equal(got[i], i / SAMPLE);
+    }
+    free(mine);
+    kt_close(t);
+}
+
+static void test_a_step_uploads_more_than_the_ring_holds(void **state)
+{
+    (void)state;
+    each(uploads);
+}
+
 /* ---- memory ---- */
 
 static void budget(const struct kt_backend *b)
@@ -595,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_several_devices_are_joined),
         cmocka_unit_test(test_several_devices_are_refused),
         cmocka_unit_test(test_end_delivers_what_was_fetched),
+        cmocka_unit_test(test_a_step_uploads_more_than_the_ring_holds),
         cmocka_unit_test(test_more_than_the_budget_is_refused),
         cmocka_unit_test(test_the_budget_is_a_share_less_what_others_hold),
         cmocka_unit_test(test_escapes_that_do_not_fit_are_refused),
