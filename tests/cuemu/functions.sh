@@ -11,6 +11,7 @@ set -euo pipefail
 top=$(cd "${srcdir:-$(dirname "$0")/../..}" && pwd)
 build=$(cd "${builddir:-.}" && pwd)
 cuemu=$build/tests/cuemu
+PYTHON3=${PYTHON3:-python3}
 
 if [ ! -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
     echo "SKIP: no CUDA emulator in this build (--enable-cuemu, g++, x86-64, no sanitizer)"

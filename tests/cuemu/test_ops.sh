@@ -15,7 +15,7 @@ for b in $builds; do
     all=$ops
     [ "$b" != race ] || all="$ops reads"
     for op in $all; do
-        # The checked builds take long on the two widest sweeps: two schedules.
+        # The checked builds take long on the widest sweeps: one schedule.
         n=$KT_SCHEDULES
         case $b-$op in
         race-expert | race-attn | race-sample | asan-expert) n=1 ;;
