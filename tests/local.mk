@@ -133,7 +133,9 @@ include tests/systemd/local.mk
 # The longest are scripts: first, so that none of them is left alone at the end.
 TESTS += $(dist_check_SCRIPTS) $(check_PROGRAMS)
 
-check-threads: all $(check_DATA) $(TEST_THREADS)
+# all-am: in this make; `all` is one of its own, and beside what else is wanted
+# here both would build the same objects.
+check-threads: all-am $(check_DATA) $(TEST_THREADS)
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS \
 	    TESTS='$(TEST_THREADS) $(TEST_THREADS_SH)'
 .PHONY: check-threads

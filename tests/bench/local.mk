@@ -23,7 +23,7 @@ tests_bench_bench_linear_SOURCES = tests/bench/bench_linear.c \
 	tests/bench/probe.c tests/bench/probe.h
 tests_bench_bench_linear_LDADD = $(KERNELS_LIBS)
 
-bench: all $(BENCH)
+bench: all-am $(BENCH)
 	@for b in $(BENCH); do \
 	    test -f $$b || b=$(srcdir)/$$b; \
 	    case $$b in \
@@ -77,7 +77,7 @@ check-local: tests/bench/bench_attn$(EXEEXT) tests/bench/bench_core$(EXEEXT) \
 # The kernels of a device against kernels/cuda/ROOFLINE.md; skips without one.
 EXTRA_PROGRAMS += tests/bench/bench_gpu
 tests_bench_bench_gpu_LDADD = $(KERNELS_LIBS)
-bench-gpu: all tests/bench/bench_gpu$(EXEEXT)
+bench-gpu: all-am tests/bench/bench_gpu$(EXEEXT)
 	@STEPD_PLUGIN_DIR=kernels/cuda tests/bench/bench_gpu$(EXEEXT) | \
 	    $(PYTHON3) $(srcdir)/tests/cuemu/roofline.py \
 	        $(srcdir)/tests/data/config-step-3.7-flash.json --measured
@@ -118,7 +118,7 @@ bench-session: tests/bench/bench_session$(EXEEXT)
 
 # The whole service over model B of bench-model, with the bundled tokenizer; with
 # STATE_DIR=DIR of packed weights, which are kept there.
-bench-daemon: all tests/bench/bench_daemon$(EXEEXT)
+bench-daemon: all-am tests/bench/bench_daemon$(EXEEXT)
 	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && \
 	ln -s "$${STEPD_BENCH_DIR:-/tmp/bench-model}"/B/* \
 	    '$(abs_top_srcdir)'/tests/data/step-tiny/tokenizer*.json "$$d" && \

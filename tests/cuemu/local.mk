@@ -67,7 +67,7 @@ check-cuda: $(CUEMU_PLUGIN_TEST) $(plugin_PROGRAMS)
 
 # The day there is a GPU: everything that was only emulated, on the device.
 # Skips, with the reason, where none works.
-check-gpu: all tests/cuemu/open_backend $(check_PROGRAMS) $(check_DATA)
+check-gpu: all-am tests/cuemu/open_backend $(check_PROGRAMS) $(check_DATA)
 	@$(AM_TESTS_ENVIRONMENT) bash $(srcdir)/tests/cuemu/check_gpu.sh
 .PHONY: check-cuda check-gpu
 
@@ -133,7 +133,7 @@ tests_cuemu_fake_libcublasLt_so_13_LDFLAGS = $(CUEMU_LINK) \
 CLEANFILES += tests/cuemu/libk_plain.a \
 	tests/cuemu/libk_asan.a tests/cuemu/libk_race.a
 
-check-cuemu: all $(check_PROGRAMS) $(check_DATA) \
+check-cuemu: all-am $(check_PROGRAMS) $(check_DATA) \
 		tests/cuemu/asan/stepd-cuda-emulated.so \
 		tests/cuemu/race/stepd-cuda-emulated.so
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TEST_CUEMU_ALL=1 \

@@ -241,14 +241,14 @@ static void test_behind_the_window_a_checkpoint_is_needed(void **state)
  * there: the shorter one's is found, whose tokens are the same so far. */
 static void test_a_branch_that_lost_its_window_hides_no_other(void **state)
 {
-    int32_t a[300], b[60];
+    int32_t a[301], b[61];
     struct session *s;
     struct rig r;
 
     (void)state;
     rig_init(&r, 64, 8, 64);
-    text(a, 300, 43, 1);
-    text(b, 60, 43, 2);
+    text(a, 301, 43, 1);
+    text(b, 61, 43, 2);
     assert_int_equal(compute(&r, 0, a, 300, 0, &s), 0);
     end(&r, 0, s, 0, false);
     assert_true(prefix_evict(r.p, MODEL_SLIDING, 8)); /* all of them */
