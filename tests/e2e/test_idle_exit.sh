@@ -73,12 +73,25 @@ assert c.generate(prompt="One two", temperature=0, max_tokens=6,
 p.send_signal(signal.SIGTERM)
 assert p.wait(120) == 0
 
+
+
+def pin(c):
+    """A session, pinned: asked for at once, so that there is no idle moment."""
+    c.submit("generate", prompt="One two", temperature=0, max_tokens=6,
+             session="kept")
+    last = c.submit("session_pin", session="kept")
+    while True:
+        e = c.recv()
+        if e["id"] == last and e["event"] in FINAL:
+            assert e["pinned"], e
+            return
+
+
 # A pinned conversation that cannot be saved keeps it, for nobody asked for this
 # end; once the pin is taken back it goes.
 p = wake(tmp + "/4.log", "idle_exit=1ms")
 c = Client(path)
-c.generate(prompt="One two", temperature=0, max_tokens=6, session="kept")
-assert c.last("session_pin", session="kept")["pinned"]
+pin(c)
 while b"the daemon stays: 1 pinned" not in open(tmp + "/4.log", "rb").read():
     assert p.poll() is None
 assert not c.last("session_unpin", session="kept")["pinned"]
@@ -88,8 +101,7 @@ assert p.wait(120) == 0
 os.mkdir(tmp + "/state")
 p = wake(tmp + "/5.log", "idle_exit=1ms", "state_dir=" + tmp + "/state")
 c = Client(path)
-c.generate(prompt="One two", temperature=0, max_tokens=6, session="kept")
-assert c.last("session_pin", session="kept")["pinned"]
+pin(c)
 assert p.wait(120) == 0
 p = wake(tmp + "/6.log", "idle_exit=1h", "state_dir=" + tmp + "/state")
 c = Client(path)
