@@ -9,8 +9,9 @@
  * first (their row is what somebody waits for), then prefill with what is left
  * of the target time, then the decoding ones that were held back for prefill
  * which did not come. Two row budgets: soft is the target, hard is twice that
- * and never passed. Prefill always gets a little, so that a host full of
- * decoding requests still lets the next one in.
+ * and never passed while anyone decodes; where nobody does, they are larger
+ * (BATCH_LONE). Prefill always gets a little, so that a host full of decoding
+ * requests still lets the next one in.
  *
  * The invariants: nothing is picked whose pages are not there; the oldest
  * running request is never evicted and may evict all others, so it always
@@ -636,6 +637,27 @@ static void prefill_pass(struct batch_work *w, struct batch_plan *p, int soft)
 
 /* ---- the plan ------------------------------------------------------------ */
 
+/* The row budgets. Where nobody decodes the soft one is that of lone prompts,
+ * and the hard one leaves room for the end of a page. */
+static void budget(struct batch_work *w)
+{
+    const struct batch_args *a = w->a;
+
+    w->soft = a->soft_rows;
+    w->hard = a->hard_rows;
+    if (w->n_order == 0 && a->lone_rows > w->soft) {
+        w->soft = a->lone_rows;
+        w->hard =
+            w->soft + (w->soft < MODEL_PAGE_TOK ? w->soft : MODEL_PAGE_TOK);
+    }
+    if (a->chunk > 0) {
+        w->soft = w->hard = a->max_rows;
+    }
+    w->hard = w->hard < a->max_rows ? w->hard : a->max_rows;
+    w->soft = w->soft < w->hard ? w->soft : w->hard;
+    BUG_ON(w->soft < 1);
+}
+
 static void start(struct batch_work *w, const struct batch_args *a)
 {
     w->a = a;
@@ -649,11 +671,6 @@ static void start(struct batch_work *w, const struct batch_args *a)
             w->own[o][g] = a->own != NULL ? a->own[o].free[g] : NO_LIMIT;
         }
     }
-    w->soft = a->chunk > 0 ? a->max_rows : a->soft_rows;
-    w->hard = a->chunk > 0 ? a->max_rows : a->hard_rows;
-    w->hard = w->hard < a->max_rows ? w->hard : a->max_rows;
-    w->soft = w->soft < w->hard ? w->soft : w->hard;
-    BUG_ON(w->soft < 1);
     w->seats = a->max_seats;
     w->rows = w->n_order = 0;
     w->oldest = -1;
@@ -678,6 +695,7 @@ static void start(struct batch_work *w, const struct batch_args *a)
         }
     }
     qsort_r(w->order, (size_t)w->n_order, sizeof(*w->order), by_turn, w);
+    budget(w);
 }
 
 /* Rows kept free of decoding for prefill. An owner who is behind all those

@@ -129,6 +129,9 @@ static void make_plan(struct core *c)
         .soft_rows = core_soft_rows(c),
         .hard_rows = batch_rows(&c->rate, 2.0 * c->conf.step_target_ms,
                                 c->conf.max_batched_tokens),
+        .lone_rows =
+            batch_rows(&c->rate, BATCH_LONE * (double)c->conf.step_target_ms,
+                       c->conf.max_batched_tokens),
         .chunk = c->conf.prefill_chunk,
         .step = c->counts.steps,
     };

@@ -6,6 +6,8 @@
  * memory, and for 1 to 32 streams: prefill and decode tokens/s, tokens/s of the
  * whole (from the first request to the last token), the 95th of a hundred times
  * between tokens that a reader sees, and what the socket adds to a token.
+ * Before these the time to the first token of a prompt of some 512 tokens,
+ * alone.
  *
  * Greedy requests with ids asked for, so that each token is seen when it comes.
  * Prefill is timed by the daemon (queue_ms + prefill_ms, from when all prompts
@@ -42,6 +44,7 @@
 #define MAX_STREAMS 32
 #define MAX_WORDS 1000
 #define ANSWER 96
+#define FIRST_WORDS 64 /* some 512 tokens, as prefill in bench_model */
 
 static int n_words = 220, n_rounds = 5;
 static struct probe *probe;
@@ -162,7 +165,7 @@ static double memory_mib(pid_t pid, const char *field)
     return kib / 1024;
 }
 
-static void submit(struct step_client *c, struct stream *s, int seed)
+static void submit(struct step_client *c, struct stream *s, int words, int seed)
 {
     static int serial; /* in front: no two prompts share a page */
     char prompt[MAX_WORDS * 12 + 16];
@@ -170,7 +173,7 @@ static void submit(struct step_client *c, struct stream *s, int seed)
     size_t n = (size_t)snprintf(prompt, sizeof(prompt), "%d: ", serial++);
     int err;
 
-    for (int i = 0; i < n_words; i++) {
+    for (int i = 0; i < words; i++) {
         n += (size_t)snprintf(prompt + n, sizeof(prompt) - n, "%d apples, ",
                               (i * 7 + seed * 13) % 97);
     }
@@ -292,7 +295,7 @@ static struct figures run(struct step_client *c, int n, int round)
     int left = n;
 
     for (int i = 0; i < n; i++) {
-        submit(c, &s[i], 1 + i + round * MAX_STREAMS);
+        submit(c, &s[i], n_words, 1 + i + round * MAX_STREAMS);
     }
     while (left > 0) {
         while ((e = step_client_next(c)) != NULL) {
@@ -346,6 +349,39 @@ static struct figures run(struct step_client *c, int n, int round)
         .read = to.bytes / (last - from.at_ms) * 1e3,
         .of_probe = to.bytes / (last - from.at_ms) * 1e3 / probed,
     };
+}
+
+/* From the request to its first token as the reader gets it, nothing else being
+ * asked for. */
+static void print_first(struct step_client *c)
+{
+    double ms[MAX_ROUNDS], rate[MAX_ROUNDS];
+
+    for (int round = 0; round < n_rounds; round++) {
+        struct stream s = {0};
+        const struct step_event *e;
+        double start = now_ms();
+
+        submit(c, &s, FIRST_WORDS, 1 + round);
+        while (!s.done) {
+            while ((e = step_client_next(c)) != NULL) {
+                take(e);
+            }
+            if (!s.done && step_client_wait(c, -1) < 0) {
+                die("wait", STEP_E_DISCONNECTED);
+            }
+        }
+        if (s.failed || s.answer < 2) {
+            die("a stream failed", STEP_E_INTERNAL);
+        }
+        ms[round] = s.first_ms - start;
+        rate[round] = (double)s.prompt / ms[round] * 1e3;
+        if (round == n_rounds - 1) {
+            printf(
+                "first token of %3d     %8.1f ms, prompt by time %.0f tok/s\n",
+                (int)s.prompt, median(ms, n_rounds), median(rate, n_rounds));
+        }
+    }
 }
 
 /* Medians over the rounds, each figure by itself. */
@@ -408,6 +444,7 @@ int main(int argc, char **argv)
     printf("start to first answer  %8.1f ms\n", up);
     printf("memory after load      %8.1f MiB resident (%.1f anonymous)\n",
            memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon"));
+    print_first(c);
     printf("%8s %14s %14s %14s %14s %14s %8s %8s\n", "", "prefill", "decode",
            "aggregate", "p95 between", "socket adds", "reads", "by the");
     printf("%8s %14s %14s %14s %14s %14s %8s %8s\n", "streams", "tok/s",

@@ -139,8 +139,13 @@ tests_daemon_test_kv_LDADD = $(MK_LIBS)
 
 # The planner, the pages and the tables need no model.
 SCHED_ALONE_LIBS = daemon/libsched.a $(TEXT_LIBS)
-check_PROGRAMS += tests/daemon/test_batch
+check_PROGRAMS += tests/daemon/test_batch tests/daemon/test_batch_sim
+tests_daemon_test_batch_SOURCES = tests/daemon/test_batch.c \
+	tests/daemon/batch_scene.h
 tests_daemon_test_batch_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
+tests_daemon_test_batch_sim_SOURCES = tests/daemon/test_batch_sim.c \
+	tests/daemon/batch_scene.h
+tests_daemon_test_batch_sim_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_spec
 tests_daemon_test_spec_LDADD = $(SCHED_ALONE_LIBS) $(TEST_LIBS)
 check_PROGRAMS += tests/daemon/test_faults
