@@ -79,12 +79,13 @@ KERNELS_REF = kernels/libkernels_ref.a
 # kernel is C, and is compiled a second time over the emulator (tests/cuemu).
 
 KERNELS_CUDA_C = kernels/cuda/compact.c kernels/cuda/gpu.c kernels/cuda/gpu.h kernels/cuda/graph.c \
-	kernels/cuda/lt.c kernels/cuda/lt.h kernels/cuda/plugin.c kernels/cuda/ring.c kernels/cuda/rt.h \
-	kernels/cuda/weight.c kernels/planes.c
+	kernels/cuda/lt.c kernels/cuda/lt.h kernels/cuda/nccl.c kernels/cuda/nccl.h \
+	kernels/cuda/plugin.c kernels/cuda/ring.c kernels/cuda/rt.h kernels/cuda/weight.c kernels/planes.c
 KERNELS_CUDA_CU = kernels/cuda/accept.cu \
 	kernels/cuda/attn.cu \
 	kernels/cuda/embed.cu \
 	kernels/cuda/expert.cu \
+	kernels/cuda/join.cu \
 	kernels/cuda/linear.cu \
 	kernels/cuda/norm.cu \
 	kernels/cuda/pack.cu \

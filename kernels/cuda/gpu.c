@@ -95,7 +95,7 @@ void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
     return p;
 }
 
-/* Each gpu_scratch_get at its largest, and the staging of weight.c. */
+/* Each gpu_scratch_get of one device at its largest, and the staging of weight.c. */
 static uint64_t gpu_scratch_bytes(const struct kern_sizes *s)
 {
     uint64_t n = (uint64_t)s->rows;
@@ -282,6 +282,7 @@ static int gpu_end(struct kern *k)
     if (r == 0) {
         r = take_counts(g);
     }
+    r = r < 0 ? r : gpu_nccl_check(g);
     for (int i = 0; r == 0 && i < g->n_fetches; i++) {
         memcpy(g->fetch[i].to, g->down + GPU_DOWN + g->fetch[i].at, g->fetch[i].n);
     }
@@ -312,6 +313,7 @@ static void gpu_close(struct kern *k)
         rt_sync(g->rt, RT_LOAD);
         gpu_step_free(g);
         gpu_lt_free(g);
+        gpu_nccl_free(g);
         gpu_ring_free(g, g->upload);
         gpu_ring_free(g, g->load);
         for (int i = 0; i < GPU_N_SCRATCH; i++) {
@@ -350,6 +352,10 @@ static int set_up(struct gpu *g, const struct kern_open_args *a, char *why, size
     void *p;
     int r = rt_info(g->rt, &g->info);
 
+    if (r == 0 && g->info.n_ranks > 1) {
+        r = gpu_nccl_new(g, a->exact, why, why_n);
+        r = r < 0 ? r : rt_info(g->rt, &g->info); /* it takes memory of its own */
+    }
     r = r < 0 ? r : set_budget(g, share, why, why_n);
     if (r < 0) {
         return r;

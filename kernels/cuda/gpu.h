@@ -109,12 +109,14 @@ enum gpu_scratch {
     GPU_SCRATCH_PAIRS, /* results of expert_down by pair */
     GPU_SCRATCH_LOGITS,
     GPU_SCRATCH_SAMPLE,
+    GPU_SCRATCH_JOIN, /* parts of all ranks (nccl.c) */
     GPU_N_SCRATCH
 };
 
 struct gpu_step; /* graph.c */
 struct gpu_ring; /* ring.c */
 struct gpu_lt;   /* lt.c */
+struct gpu_nccl; /* nccl.c */
 
 struct gpu {
     struct kern base;
@@ -129,6 +131,7 @@ struct gpu {
     } scratch[GPU_N_SCRATCH];
     struct gpu_step *step;
     struct gpu_lt *lt;       /* NULL: exact, or no cuBLASLt */
+    struct gpu_nccl *nccl;   /* NULL: one device */
     struct gpu_ring *upload; /* pinned, for RT_MAIN */
     char *up;                /* its piece that is being filled, or NULL */
     size_t up_n;             /* bytes of it that are taken */
@@ -196,11 +199,9 @@ int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned thr
                const void *args, size_t n);
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n);
 int gpu_fill_call(struct kern *k, void *to, int byte, size_t n);
-/* Before an op that needs all of rows whose matrix is cut (KERN_SHARD_*): the
- * seam for several devices, nothing on one. */
-int gpu_join(struct kern *k, enum rt_join how, struct kern_ptr p, int rows, int width);
-/* A product of lt.c: args are told apart by their bytes. */
-int gpu_lt_call(struct kern *k, const void *args, size_t n);
+/* What a library launches, as rt_call: told apart by fn and the bytes of args. */
+int gpu_lib_call(struct kern *k, int (*fn)(const void *args, void *stream), const void *args,
+                 size_t n);
 /* Something that is no launch (an upload, a download) comes now. */
 int gpu_step_flush(struct gpu *g);
 
@@ -211,7 +212,30 @@ int gpu_lt_new(struct gpu *g);
 void gpu_lt_free(struct gpu *g);
 /* Bit i of *ret_taken: part i of a is done. */
 int gpu_lt_linear(struct kern *k, const struct kern_linear_args *a, unsigned *ret_taken);
-int gpu_lt_run(const void *args, void *stream);
+
+/* nccl.c: the seam for several devices. new returns when all of them have called
+ * it; -ENODEV, -EIO with a sentence in why. */
+int gpu_nccl_new(struct gpu *g, bool exact, char *why, size_t n);
+void gpu_nccl_free(struct gpu *g);
+/* -EIO with text: a collective failed after it was queued. */
+int gpu_nccl_check(struct gpu *g);
+/* How what each of several devices holds becomes what all of them hold. */
+enum gpu_join {
+    GPU_JOIN_SUM,   /* parts of sums: added */
+    GPU_JOIN_GATHER /* columns of each row, as many a rank, the last one's fewer:
+                     * side by side */
+};
+/* Before an op that needs all of rows, floats [rows][width], whose matrix is cut
+ * (KERN_SHARD_*): nothing on one device. */
+int gpu_join(struct kern *k, enum gpu_join how, struct kern_ptr p, const struct kern_rows *rows,
+             int width);
+/* join.cu */
+int gpu_join_cut(struct kern *k, struct kern_ptr x, const struct kern_rows *rows, int width,
+                 int part, float *own);
+int gpu_join_lay(struct kern *k, struct kern_ptr x, const struct kern_rows *rows, int width,
+                 int part, const float *all);
+int gpu_join_add(struct kern *k, struct kern_ptr x, const struct kern_rows *rows, int width,
+                 const float *all);
 
 /* ring.c: pinned memory in turns. */
 int gpu_ring_new(struct gpu *g, enum rt_stream s, size_t piece, int n, bool staging,

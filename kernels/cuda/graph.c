@@ -22,16 +22,17 @@
 
 #define MAX_KEYS 64 /* shapes kept; the least recently used one goes */
 
-enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LT, CALL_JOIN };
+enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LIB };
 
 struct call {
     enum call_kind kind;
     const void *fn; /* launch; copy: the source */
-    void *to;       /* copy, fill, join */
+    int (*lib)(const void *args, void *stream);
+    void *to; /* copy, fill */
     struct rt_grid grid;
     unsigned threads;
-    int byte;       /* fill; join: how */
-    size_t smem, n; /* n: bytes of args, or of the copy; join: rows, width */
+    int byte;       /* fill */
+    size_t smem, n; /* n: bytes of args, or of the copy */
     size_t args;    /* offset in the key's blob */
 };
 
@@ -85,7 +86,7 @@ static int grow(void **p, int n, int *max, size_t size)
 
 static bool has_args(const struct call *c)
 {
-    return c->kind == CALL_LAUNCH || c->kind == CALL_LT;
+    return c->kind == CALL_LAUNCH || c->kind == CALL_LIB;
 }
 
 static int record(struct key *k, const struct call *c, const void *args)
@@ -167,10 +168,8 @@ static int run(struct gpu *g, const struct call *c, const void *args)
         return rt_copy(g->rt, RT_MAIN, RT_ON_DEVICE, c->to, c->fn, c->n);
     case CALL_FILL:
         return rt_fill(g->rt, RT_MAIN, c->to, c->byte, c->n);
-    case CALL_LT:
-        return rt_call(g->rt, RT_MAIN, gpu_lt_run, args, c->n);
-    case CALL_JOIN:
-        return g->info.join(g->rt, (enum rt_join)c->byte, c->to, c->smem, c->n);
+    case CALL_LIB:
+        return rt_call(g->rt, RT_MAIN, c->lib, args, c->n);
     }
     return -EINVAL;
 }
@@ -195,10 +194,10 @@ static bool same(const struct key *k, int i, const struct call *c, const void *a
 {
     const struct call *o = &k->call[i];
 
-    return i < k->n_calls && o->kind == c->kind && o->fn == c->fn && o->to == c->to &&
-           o->byte == c->byte && o->n == c->n && o->smem == c->smem && o->threads == c->threads &&
-           o->grid.x == c->grid.x && o->grid.y == c->grid.y && o->grid.z == c->grid.z &&
-           (!has_args(c) || memcmp(k->blob + o->args, args, c->n) == 0);
+    return i < k->n_calls && o->kind == c->kind && o->fn == c->fn && o->lib == c->lib &&
+           o->to == c->to && o->byte == c->byte && o->n == c->n && o->smem == c->smem &&
+           o->threads == c->threads && o->grid.x == c->grid.x && o->grid.y == c->grid.y &&
+           o->grid.z == c->grid.z && (!has_args(c) || memcmp(k->blob + o->args, args, c->n) == 0);
 }
 
 static int replay(struct gpu *g, const struct call *c, const void *args)
@@ -287,27 +286,16 @@ int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned thr
     return gpu_fail(k, call(gpu_of(k), &c, args));
 }
 
-int gpu_lt_call(struct kern *k, const void *args, size_t n)
+int gpu_lib_call(struct kern *k, int (*fn)(const void *args, void *stream), const void *args,
+                 size_t n)
 {
     struct call c;
 
     memset(&c, 0, sizeof(c));
-    c.kind = CALL_LT;
+    c.kind = CALL_LIB;
+    c.lib = fn;
     c.n = n;
     return gpu_fail(k, call(gpu_of(k), &c, args));
-}
-
-int gpu_join(struct kern *k, enum rt_join how, struct kern_ptr p, int rows, int width)
-{
-    struct call c;
-
-    memset(&c, 0, sizeof(c));
-    c.kind = CALL_JOIN;
-    c.to = gpu_at(p);
-    c.byte = how;
-    c.smem = (size_t)rows;
-    c.n = (size_t)width;
-    return gpu_of(k)->info.join == NULL ? 0 : gpu_fail(k, call(gpu_of(k), &c, NULL));
 }
 
 int gpu_copy_call(struct kern *k, void *to, const void *from, size_t n)

@@ -211,7 +211,7 @@ static struct shape *shape_of(struct gpu_lt *lt, const struct size *z)
 
 /* ---- products ---- */
 
-int gpu_lt_run(const void *args, void *stream)
+static int run(const void *args, void *stream)
 {
     const struct product *p = args;
     struct gpu_lt *lt = p->g->lt;
@@ -272,7 +272,7 @@ int gpu_lt_linear(struct kern *k, const struct kern_linear_args *a, unsigned *re
             /* how often it reads them is the library's business */
             k->stats.weight_bytes += gpu_mat_of(a->part[i].w)->bytes;
             *ret_taken |= 1u << i;
-            r = gpu_lt_call(k, &p, sizeof(p));
+            r = gpu_lib_call(k, run, &p, sizeof(p));
         }
     }
     return r;

@@ -150,7 +150,7 @@ extern "C" int gpu_norm(struct kern *k, const struct kern_norm_args *a)
 {
     GPU_PARAMS(norm_params, p);
     uintptr_t all;
-    int r = a->delta.buf != nullptr ? gpu_join(k, RT_SUM, a->delta, a->rows.max, a->width) : 0;
+    int r = a->delta.buf != nullptr ? gpu_join(k, GPU_JOIN_SUM, a->delta, &a->rows, a->width) : 0;
 
     p.n = reinterpret_cast<const int *>(gpu_at(a->rows.n));
     p.x = reinterpret_cast<float *>(gpu_at(a->x));

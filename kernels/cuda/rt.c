@@ -161,7 +161,9 @@ int rt_info(struct rt *rt, struct rt_info *ret)
     ret->capability = p.major * 10 + p.minor;
     ret->n_sm = p.multiProcessorCount;
     ret->smem_block = p.sharedMemPerBlockOptin;
-    ret->join = NULL;
+    ret->rank = 0;
+    ret->n_ranks = 1;
+    ret->group = NULL;
     return check(rt, "memory", cudaMemGetInfo(&ret->mem_free, &ret->mem_total));
 }
 

@@ -22,6 +22,7 @@
 extern "C" {
 #endif
 
+struct nccl_id;
 struct rt;
 struct rt_event;
 struct rt_graph;
@@ -29,21 +30,17 @@ struct rt_graph;
 enum rt_stream { RT_MAIN, RT_COPY, RT_LOAD, RT_N_STREAMS };
 enum rt_copy { RT_TO_DEVICE, RT_TO_HOST, RT_ON_DEVICE };
 
-/* How what each of several devices holds becomes what all of them hold. */
-enum rt_join {
-    RT_SUM,   /* parts of sums: added */
-    RT_GATHER /* columns of each row: side by side */
-};
-
 struct rt_info {
     char name[64];
     int capability; /* 90 for 9.0 */
     int n_sm;
     size_t mem_free, mem_total;
     size_t smem_block; /* bytes of shared memory a block may ask for */
-    /* Of floats [rows][width], ordered on RT_MAIN and captured as launches are.
-     * NULL: one device, which is all that rt.c has (design.md 7). */
-    int (*join)(struct rt *rt, enum rt_join how, float *at, size_t rows, size_t width);
+    /* Of the devices that share the model, which one this is: rank 0 of 1 is all
+     * that rt.c has (design.md 7). Where they meet, made by rank 0, whose own is
+     * NULL. */
+    int rank, n_ranks;
+    const struct nccl_id *group;
 };
 
 struct rt_grid {

@@ -451,6 +451,6 @@ extern "C" int gpu_sample(struct kern *k, const struct kern_sample_args *a)
     if (p.z == nullptr) {
         return -ENOMEM;
     }
-    r = gpu_join(k, RT_GATHER, a->logits, a->rows.max, a->stride);
+    r = gpu_join(k, GPU_JOIN_GATHER, a->logits, &a->rows, a->stride);
     return r < 0 ? r : STEP_LAUNCH(k, sample, p.max, 1, 1, THREADS, 0, p);
 }

@@ -27,7 +27,8 @@ if [ -n "${TEST_CUEMU_ALL-}" ]; then
     KT_SCHEDULES=6
 fi
 
-# over BUILD PROGRAM: the program with its backend replaced by that build's.
+# over BUILD PROGRAM: the program with its backend replaced by that build's, and
+# NVIDIA's libraries by stand-ins.
 over()
 {
     local preload=
@@ -35,5 +36,5 @@ over()
     # ASan wants to be first in the process.
     [ "$1" != asan ] || preload=$(g++ -print-file-name=libasan.so)
     LD_PRELOAD=$preload ASAN_OPTIONS=detect_leaks=0 \
-        STEPD_PLUGIN_DIR=$cuemu/$1 KT_BACKEND=cuda-emulated "$build/$2"
+        LD_LIBRARY_PATH=$cuemu/fake STEPD_PLUGIN_DIR=$cuemu/$1 KT_BACKEND=cuda-emulated "$build/$2"
 }

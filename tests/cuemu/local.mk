@@ -18,6 +18,7 @@ CUEMU_KERNELS = tests/cuemu/kernel/accept.cc \
 	tests/cuemu/kernel/attn.cc \
 	tests/cuemu/kernel/embed.cc \
 	tests/cuemu/kernel/expert.cc \
+	tests/cuemu/kernel/join.cc \
 	tests/cuemu/kernel/linear.cc \
 	tests/cuemu/kernel/norm.cc \
 	tests/cuemu/kernel/pack.cc \
@@ -79,6 +80,7 @@ EXTRA_PROGRAMS += tests/cuemu/plain/stepd-cuda-emulated.so \
 	tests/cuemu/race/stepd-cuda-emulated.so
 check_DATA += tests/cuemu/plain/stepd-cuda-emulated.so $(CUEMU_PLUGIN_TEST) \
 	tests/cuemu/fake/libcublasLt.so.13 \
+	tests/cuemu/fake/libnccl.so.2 tests/cuemu/lacking/libnccl.so.2 \
 	tests/bench/bench_gpu
 
 tests_cuemu_libk_plain_a_SOURCES = $(CUEMU_KERNELS)
@@ -130,6 +132,18 @@ tests_cuemu_fake_libcublasLt_so_13_CFLAGS = $(AM_CFLAGS) -fPIC \
 tests_cuemu_fake_libcublasLt_so_13_LDFLAGS = $(CUEMU_LINK) \
 	-Wl,-soname,libcublasLt.so.13
 
+# NCCL, as far as kernels/cuda/nccl.c calls it; and one that lacks a call.
+EXTRA_PROGRAMS += tests/cuemu/fake/libnccl.so.2 tests/cuemu/lacking/libnccl.so.2
+tests_cuemu_fake_libnccl_so_2_SOURCES = tests/cuemu/fake_nccl.c \
+	tests/cuemu/fake_nccl.h
+tests_cuemu_fake_libnccl_so_2_CFLAGS = $(AM_CFLAGS) -fPIC -fvisibility=hidden
+tests_cuemu_fake_libnccl_so_2_LDFLAGS = $(CUEMU_LINK) \
+	-Wl,-soname,libnccl.so.2
+tests_cuemu_lacking_libnccl_so_2_SOURCES = tests/cuemu/bad_plugin.c
+tests_cuemu_lacking_libnccl_so_2_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_cuemu_lacking_libnccl_so_2_LDFLAGS = $(CUEMU_LINK) \
+	-Wl,-soname,libnccl.so.2
+
 CLEANFILES += tests/cuemu/libk_plain.a \
 	tests/cuemu/libk_asan.a tests/cuemu/libk_race.a
 
@@ -149,5 +163,6 @@ dist_check_SCRIPTS += tests/cuemu/test_ops.sh tests/cuemu/test_model.sh \
 	tests/cuemu/test_exact.sh tests/cuemu/test_types.sh \
 	tests/cuemu/test_configure.sh
 EXTRA_DIST += tests/cuemu/check_gpu.sh tests/cuemu/functions.sh tests/cuemu/mutants.txt \
-	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/types_check.cc tests/cuemu/rt_check.c tests/cuemu/occupancy.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
+	tests/cuemu/check_probe.py tests/cuemu/lt_check.cc tests/cuemu/nccl_check.cc \
+	tests/cuemu/same_call.h tests/cuemu/types_check.cc tests/cuemu/rt_check.c tests/cuemu/occupancy.cc tests/cuemu/probe.cu tests/cuemu/registers.txt \
 	tests/cuemu/roofline.py kernels/cuda/ROOFLINE.md

@@ -8,11 +8,11 @@
  * early holds the wrong bytes.
  * STEPD_CUEMU in the environment asks for a schedule, as in "policy=2 cp=1
  * seed=3", or a device of another size: "mem=256" MiB, of which others hold
- * "held=100"; "broken=1" has no pinned memory. STEPD_CUEMU_RANKS=FILE
- * emulates a second device that holds the same as the first, and writes to FILE
- * what they were asked to join.
+ * "held=100"; "broken=1" has no pinned memory. STEPD_CUEMU_RANKS="1/3": it is
+ * the second of three devices (the others are made up by fake_nccl.c).
  */
 
+#include "kernels/cuda/nccl.h"
 #include "kernels/cuda/rt.h"
 
 #include <algorithm>
@@ -166,35 +166,13 @@ const char *rt_error(const struct rt *rt)
     return "the emulator failed";
 }
 
-/* The other device's part is this one's: sums double, the second half of each
- * row becomes the first. */
-static void join_now(enum rt_join how, float *at, size_t rows, size_t width)
-{
-    FILE *f = fopen(getenv("STEPD_CUEMU_RANKS"), "a");
-
-    if (f != nullptr) {
-        fprintf(f, "%s %zu %zu\n", how == RT_SUM ? "sum" : "gather", rows,
-                width);
-        fclose(f);
-    }
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t i = 0; how == RT_SUM && i < width; i++) {
-            at[r * width + i] *= 2;
-        }
-        for (size_t i = 0; how == RT_GATHER && i < width / 2; i++) {
-            at[r * width + width / 2 + i] = at[r * width + i];
-        }
-    }
-}
-
-static int join(struct rt *rt, enum rt_join how, float *at, size_t rows,
-                size_t width)
-{
-    return submit(rt, RT_MAIN, [=] { join_now(how, at, rows, width); });
-}
+/* Where ranks but the first say that they met. */
+static const struct nccl_id meeting = {"the emulator's"};
 
 int rt_info(struct rt *rt, struct rt_info *ret)
 {
+    const char *ranks = getenv("STEPD_CUEMU_RANKS");
+
     (void)rt;
     memset(ret, 0, sizeof(*ret));
     snprintf(ret->name, sizeof(ret->name), "emulated, policy %d, cp %d",
@@ -204,7 +182,11 @@ int rt_info(struct rt *rt, struct rt_info *ret)
     ret->mem_total = (size_t)option("mem=", 2048) << 20;
     ret->mem_free = ret->mem_total - ((size_t)option("held=", 0) << 20);
     ret->smem_block = cuemu_opt.smem_limit;
-    ret->join = getenv("STEPD_CUEMU_RANKS") != nullptr ? join : nullptr;
+    ret->n_ranks = 1;
+    if (ranks != nullptr) {
+        sscanf(ranks, "%d/%d", &ret->rank, &ret->n_ranks);
+    }
+    ret->group = ret->rank != 0 ? &meeting : nullptr;
     return 0;
 }
 

@@ -8,7 +8,7 @@
 # shellcheck source=tests/cuemu/functions.sh
 . "$(dirname "$0")/functions.sh"
 
-ops='gpu quant compact rows norm qkv router accept linear expert attn sample'
+ops='gpu nccl quant compact rows norm qkv router accept linear expert attn sample'
 status=0
 for b in $builds; do
     # How often weights are read, the race build alone knows.

@@ -51,6 +51,16 @@ if [ -e "$cuemu/plain/stepd-cuda-emulated.so" ]; then
         STEPD_CUEMU=absent=1
     says cuda-emulated "$cuemu/plain" 'cuda-emulated: the emulator failed' \
         STEPD_CUEMU=broken=1
+    # Several devices, and a NCCL that is none, or lacks what is called.
+    mkdir "$tmp/none"
+    echo text >"$tmp/none/libnccl.so.2"
+    says cuda-emulated "$cuemu/plain" 'several GPUs need NCCL: ' \
+        STEPD_CUEMU_RANKS=0/2 LD_LIBRARY_PATH="$tmp/none"
+    says cuda-emulated "$cuemu/plain" 'libnccl.so.2 lacks ncclGetVersion' \
+        STEPD_CUEMU_RANKS=0/2 LD_LIBRARY_PATH="$cuemu/lacking"
+    out=$(STEPD_PLUGIN_DIR=$cuemu/plain LD_LIBRARY_PATH=$tmp/none \
+        "$probe" cuda-emulated)
+    [[ $out == 'cuda-emulated: emulated'* ]] || { echo "$out"; status=1; }
     out=$(STEPD_PLUGIN_DIR=$cuemu/plain "$probe" cuda-emulated)
     [[ $out == 'cuda-emulated: emulated'* ]] || { echo "$out"; status=1; }
 fi

@@ -110,23 +110,33 @@ for change in 's/^\(_Z14expert_up_tile[^ ]* 80\) [0-9]*/\1 999/' \
     fi
 done
 
-# cuBLASLt as lt.h declares it, and as NVIDIA does; and that it is noticed.
-if [ -e "$include/cublasLt.h" ]; then
-    same=(g++ -std=c++17 -fsyntax-only -isystem "$include"
-        "$top/tests/cuemu/lt_check.cc")
+# declared NAME HEADER CHANGE...: NAME.h, a library as we declare it, is as NVIDIA
+# does in HEADER; and each CHANGE of it is noticed.
+declared()
+{
+    local name=$1 header=$2 change
+    local same=(g++ -std=c++17 -fsyntax-only -isystem "$include"
+        "$top/tests/cuemu/$1_check.cc")
+
+    shift 2
+    if [ ! -e "$include/$header" ]; then
+        echo "no $header beside $nvcc: $name.h was compared with nothing"
+        return
+    fi
     "${same[@]}" "-I$top" || status=1
     mkdir -p "$tmp/kernels/cuda"
-    for change in 's/int compute, int scale/int compute/' 's/= 68/= 64/' \
-        's/float waves/double waves/'; do
-        sed "$change" "$top/kernels/cuda/lt.h" >"$tmp/kernels/cuda/lt.h"
-        if "${same[@]}" "-I$tmp" 2>/dev/null; then
-            echo "lt.h: $change is not noticed"
+    for change; do
+        sed "$change" "$top/kernels/cuda/$name.h" >"$tmp/kernels/cuda/$name.h"
+        if "${same[@]}" "-I$tmp" "-I$top" 2>/dev/null; then
+            echo "$name.h: $change is not noticed"
             status=1
         fi
     done
-else
-    echo "no cublasLt.h beside $nvcc: lt.h was compared with nothing"
-fi
+}
+declared lt cublasLt.h 's/int compute, int scale/int compute/' 's/= 68/= 64/' \
+    's/float waves/double waves/'
+declared nccl nccl.h 's/struct nccl_id id, int rank/int rank/' 's/32 = 7/32 = 8/' \
+    's/ID_BYTES 128/ID_BYTES 64/'
 
 # count WORD NAME: lines of the PTX with it.
 count()

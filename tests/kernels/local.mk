@@ -48,6 +48,11 @@ check_PROGRAMS += tests/kernels/test_lt
 tests_kernels_test_lt_SOURCES = tests/kernels/test_lt.c tests/cuemu/fake_lt.h
 tests_kernels_test_lt_LDADD = $(KT_LIBS)
 
+check_PROGRAMS += tests/kernels/test_nccl
+tests_kernels_test_nccl_SOURCES = tests/kernels/test_nccl.c \
+	tests/cuemu/fake_nccl.h
+tests_kernels_test_nccl_LDADD = $(KT_LIBS)
+
 check_PROGRAMS += tests/kernels/test_reads
 tests_kernels_test_reads_SOURCES = tests/kernels/test_reads.c \
 	tests/cuemu/cuemu_reads.h

@@ -308,80 +308,6 @@ static void test_without_graphs_every_launch_is_eager(void **state)
     each(no_graphs);
 }
 
-/* Several devices: the ops that need a whole row ask for it, once, before they
- * read it, in a graph as well. The emulated second device holds the same as the
- * first. */
-static void joins(const struct kt_backend *b)
-{
-    enum { W = 48, N_ROWS = 3, FIRST = 7, TOP = W / 2 + 9 };
-    static float x[N_ROWS * W], delta[N_ROWS * W], sum[N_ROWS * W];
-    struct kern_sample_row row[N_ROWS] = {{0}};
-    struct kern_sample_out drawn[N_ROWS];
-    struct kern_sample_args draw = {.vocab = W, .stride = W};
-    struct kern_norm_args norm = {.width = W, .eps = 1e-5f};
-    int32_t pos[N_ROWS] = {1, 2, 3};
-    char path[] = "/tmp/stepd-joins-XXXXXX", line[64];
-    int fd = mkstemp(path), n = 0;
-    FILE *f = fdopen(fd, "r");
-    struct kt *t;
-
-    assert_non_null(f);
-    setenv("STEPD_CUEMU_RANKS", path, 1);
-    t = kt_open(b);
-    unsetenv("STEPD_CUEMU_RANKS");
-    kt_fill_f32(delta, N_ROWS * W, 3);
-    for (int r = 0; r < N_ROWS; r++) {
-        x[r * W + FIRST] = 1;
-        x[r * W + TOP] = 2; /* of the half that the other device has */
-        row[r].n_top = -1;
-        row[r].mask = row[r].given = -1;
-    }
-    norm.rows = draw.rows = kt_rows(t, N_ROWS, N_ROWS);
-    norm.x = kt_put(t, NULL, sizeof(x));
-    norm.delta = kt_put(t, NULL, sizeof(delta));
-    draw.logits = kt_put(t, NULL, sizeof(x));
-    draw.params = kt_put(t, row, sizeof(row));
-    draw.pos = kt_put(t, pos, sizeof(pos));
-    draw.out = kt_put(t, NULL, sizeof(drawn));
-    for (int i = 0; i < 4; i++) {
-        kt_ok(t, kern_upload(t->k, norm.x, x, sizeof(x)));
-        kt_ok(t, kern_upload(t->k, norm.delta, delta, sizeof(delta)));
-        kt_ok(t, kern_upload(t->k, draw.logits, x, sizeof(x)));
-        setenv("STEPD_CUEMU_RANKS", path, 1);
-        kt_ok(t, kern_begin(t->k, 5));
-        kt_ok(t, kern_norm(t->k, &norm));
-        kt_ok(t, kern_sample(t->k, &draw));
-        kt_ok(t, kern_end(t->k));
-        unsetenv("STEPD_CUEMU_RANKS");
-        kt_get(t, sum, norm.x, sizeof(sum));
-        kt_get(t, drawn, draw.out, sizeof(drawn));
-        for (int j = 0; j < N_ROWS * W; j++) {
-            assert_true(sum[j] == x[j] + 2 * delta[j]);
-        }
-        for (int r = 0; r < N_ROWS; r++) {
-            assert_int_equal(drawn[r].id, FIRST);
-        }
-    }
-    assert_true(t->k->stats.graph_launches >= 8);
-    while (fgets(line, sizeof(line), f) != NULL) {
-        assert_string_equal(line,
-                            n++ % 2 == 0 ? "sum 3 48\n" : "gather 3 48\n");
-    }
-    assert_int_equal(n, 8);
-    kt_close(t);
-    fclose(f);
-    unlink(path);
-}
-
-static void test_rows_of_several_devices_are_joined(void **state)
-{
-    (void)state;
-    if (kt_n_backends() > 0 && strcmp(kt_backend(0)->name, "cuda") == 0) {
-        test_skip(NULL, "the emulator alone has a second device");
-    }
-    each(joins);
-}
-
 static void several(const struct kt_backend *b)
 {
     static const int both[] = {0, 1};
@@ -625,7 +551,6 @@ int main(void)
         cmocka_unit_test(test_a_step_is_replayed_and_surprises_are_not),
         cmocka_unit_test(test_a_shape_is_recorded_when_it_comes_again),
         cmocka_unit_test(test_without_graphs_every_launch_is_eager),
-        cmocka_unit_test(test_rows_of_several_devices_are_joined),
         cmocka_unit_test(test_several_devices_are_refused),
         cmocka_unit_test(test_end_delivers_what_was_fetched),
         cmocka_unit_test(test_a_step_uploads_more_than_the_ring_holds),
