@@ -34,7 +34,8 @@ KERNELS_ISA_SOURCES = kernels/cpu/act.h kernels/cpu/attn.c \
 	kernels/cpu/qkv.c kernels/cpu/router.c kernels/cpu/sample.c \
 	kernels/cpu/simd.h kernels/cpu/simd_avx2.h kernels/cpu/simd_avx512.h \
 	kernels/cpu/simd_portable.h kernels/cpu/swiglu.c kernels/cpu/table.c \
-	kernels/cpu/tile.c kernels/cpu/tile.h kernels/cpu/tile_fold.h
+	kernels/cpu/tile.c kernels/cpu/tile.h kernels/cpu/tile_fold.h \
+	kernels/cpu/tile_reg.h
 
 noinst_LIBRARIES += kernels/libkernels_cpu_portable.a
 kernels_libkernels_cpu_portable_a_SOURCES = $(KERNELS_ISA_SOURCES)

@@ -47,7 +47,13 @@
  *   tiles of 1, 2 weight rows for 3                   0.42, 0.66
  *   8 rows, compact: prefetched in one go before it is decoded    0.36
  *   a line with each step of the tile before                      0.42
- *   decoded in registers for each 8 rows                          0.48  kept
+ *   decoded in registers for each 8 rows                          0.48
+ *   (two threads, of 70 GB/s; a load of x for each weight row     0.47)
+ *   the rows of a tile decoded together, a load of x for all; 2, 3
+ *                                                      0.53, 0.55 kept
+ *   4 rows of 11264 columns, x from L2: BF16, compact       0.71, 0.60
+ *   k cut, x packed in L1                                   0.89, 0.71  kept
+ *   8 rows, BF16 and compact: 2, 3 tiles ahead              no matter
  *   MXFP4, of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46, 0.50
  *   decoded in registers for each 8 rows       0.50, 0.57, 0.56
  *   (tests/bench/bench_expert, 112 rows: some 14 an expert)      0.59
@@ -74,408 +80,7 @@
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/tile_fold.h"
-
-/* ---- register tiles ---- */
-
-/* TILE_M: weight rows of a tile for N activation rows, by what the registers
- * hold. FEW_M: the same where few rows stream from memory, by how many streams
- * it serves best and how many chains of additions hide their latency. GEMM_K:
- * the cut of k for the blocked form, by what L1 holds. */
-#if ISA_LEVEL >= 2
-#define TILE_M(n) ((n) <= 6 ? 4 : 3)
-#define FEW_M (ISA_LEVEL == 3 ? 2 : 4)
-#define CUT_N 8
-#define GEMM_N 6
-#define GEMM_K (ISA_LEVEL == 3 ? 2048 : 768)
-#elif ISA_LEVEL == 1
-#define TILE_M(n) ((n) <= 3 ? 4 : (n) == 4 ? 3 : 2)
-#define FEW_M 4
-#define CUT_N 6
-#define GEMM_N 6
-#define GEMM_K 512
-#else
-#define TILE_M(n) ((n) <= 2 ? 4 : 2)
-#define FEW_M 4
-#define CUT_N 4
-#define GEMM_N 4
-#define GEMM_K 512
-#endif
-
-#define FEW_N (ISA_LEVEL == 3 ? 4 : 3) /* most rows that are streamed for */
-#define MX_M 4                         /* FEW_M of packed weights */
-#define AHEAD (8192 / FEW_M) /* bytes from what is read to the prefetch */
-#define MX_AHEAD 12288
-#define TILE_M_MAX 4
-/* Weight rows of a panel of the blocked form, and bytes of them: most of L2. */
-#define PANEL_W (ISA_LEVEL == 3 ? 64 : 32)
-#define PANEL_BYTES (ISA_LEVEL == 3 ? 786432 : 393216)
-#define CUT_W 32 /* most weight rows of a job of the form between */
-#define ACC_BYTES (sizeof(float) * VF_N * PANEL_W * GEMM_N)
-/* Most columns of a cut of the form between, whole compact blocks: with two
- * shares of x it leaves L1 some room. */
-#define CUT_K (ISA_LEVEL == 3 ? 1280 : 512)
-#define CUT_ACC_BYTES                                      \
-    (sizeof(float) * VF_N * TILE_ACC * ((CUT_W + 1) / 2) * \
-     ((TILE_GEMM_X + CUT_N - 1) / CUT_N))
-#define CUT_DECODED (sizeof(uint16_t) * CUT_K * TILE_M_MAX)
-#define CUT_BYTES \
-    (CUT_ACC_BYTES + CUT_DECODED + sizeof(xt) * CUT_K * TILE_GEMM_X)
-/* Most rows packed for one job alone: above, weights are decoded to memory. */
-#define SHARE_X 64
-#define SHARE_K 2048
-#define SHARE_ACC_BYTES (sizeof(float) * VF_N * TILE_ACC * ((TILE_W + 2) / 3))
-
-struct tile {
-    const uint8_t *w[TILE_M_MAX]; /* BF16 rows, or packed ones */
-    const uint8_t *s[TILE_M_MAX]; /* their scales */
-    /* compact rows: their escapes, and what their codes stand for */
-    const uint32_t *e[TILE_M_MAX], *e_end[TILE_M_MAX];
-    const uint8_t *lut[TILE_M_MAX];
-    int k0;              /* the row's column that is the tile's first */
-    const xt *x[TILE_X]; /* rows, or in the first alone what pack_x made */
-    const struct mx_table *mx;
-    int k;             /* columns */
-    ptrdiff_t ahead;   /* bytes from what is read to what is prefetched */
-    ptrdiff_t ahead_s; /* the same for scales */
-    /* Or what is read after this tile, packed as it lies in memory: */
-    const uint8_t *next;
-    ptrdiff_t next_row, next_k; /* bytes from row to row, of DOT_K columns */
-    bool first;                 /* start from zero */
-    float *acc;                 /* [N][M] vectors */
-};
-
-INLINE void acc_in(vf *acc, const struct tile *t, int n)
-{
-#pragma GCC unroll 24
-    for (int i = 0; i < n; i++) {
-        acc[i] = t->first ? vf_set(0.0f) : vf_load(t->acc + i * VF_N);
-    }
-}
-
-INLINE void acc_out(const vf *acc, const struct tile *t, int n)
-{
-#pragma GCC unroll 24
-    for (int i = 0; i < n; i++) {
-        vf_store(t->acc + i * VF_N, acc[i]);
-    }
-}
-
-INLINE wv tile_w(const struct tile *t, int m, int k, int left)
-{
-    const uint8_t *p = t->w[m] + (size_t)k * 2;
-
-    return left < DOT_K ? wv_load_n(p, left) : wv_load(p);
-}
-
-INLINE const xt *tile_x(const struct tile *t, int N, int n, int k, bool packed)
-{
-    return packed ? t->x[0] + (size_t)k * N + n * DOT_K : t->x[n] + k;
-}
-
-/* M and N are constants wherever this is inlined. With 32 registers the
- * weights of a chunk stay in some of them while x passes; with 16 there is room
- * for one row's, and x comes from L1 with each multiplication. */
-INLINE void tile_chunk(vf *acc, const struct tile *t, int M, int N, int k,
-                       int left, bool packed)
-{
-#if ISA_LEVEL >= 2
-    wv w[TILE_M_MAX];
-
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        w[m] = tile_w(t, m, k, left);
-    }
-#pragma GCC unroll 8
-    for (int n = 0; n < N; n++) {
-#pragma GCC unroll 4
-        for (int m = 0; m < M; m++) {
-            acc[n * M + m] =
-                dot(acc[n * M + m], w[m], tile_x(t, N, n, k, packed));
-        }
-    }
-#else
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        wv w = tile_w(t, m, k, left);
-
-#pragma GCC unroll 8
-        for (int n = 0; n < N; n++) {
-            acc[n * M + m] = dot(acc[n * M + m], w, tile_x(t, N, n, k, packed));
-        }
-    }
-#endif
-}
-
-/* What a tile prefetches: nothing, its own rows further on, the next tile's,
- * the activation rows that come next. */
-enum fetch { FETCH_NONE, FETCH_AHEAD, FETCH_NEXT, FETCH_X };
-
-INLINE void tile_fetch(struct tile *t, int M, int k, enum fetch fetch)
-{
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        if (fetch == FETCH_AHEAD) {
-            __builtin_prefetch(t->w[m] + (ptrdiff_t)k * 2 + t->ahead, 0, 3);
-        } else if (fetch == FETCH_NEXT) {
-            __builtin_prefetch(t->next + m * t->next_row, 0, 3);
-        }
-    }
-    if (fetch == FETCH_NEXT) {
-        t->next += t->next_k;
-    } else if (fetch == FETCH_X) {
-        __builtin_prefetch(t->next, 0, 2);
-        t->next += 64;
-    }
-}
-
-INLINE void tile_bf16(const struct tile *t, int M, int N, enum fetch fetch,
-                      bool packed)
-{
-    struct tile l = *t; /* its pointers in registers */
-    vf acc[TILE_ACC];
-    int k = 0;
-
-    acc_in(acc, &l, M * N);
-    for (; k + DOT_K <= l.k; k += DOT_K) {
-        tile_fetch(&l, M, k, fetch);
-        tile_chunk(acc, &l, M, N, k, DOT_K, packed);
-    }
-    if (k < l.k) {
-        tile_chunk(acc, &l, M, N, k, l.k - k, packed);
-    }
-    acc_out(acc, &l, M * N);
-}
-
-#define MX_CHUNKS (32 / DOT_K)
-
-/* Block b of each row, decoded, against every activation row. As in tile_chunk:
- * with 32 registers a load of x meets the block of all rows, with 16 of one. */
-INLINE void mx_block(vf *acc, const struct tile *t, int M, int N, int b,
-                     bool packed)
-{
-    enum { TOGETHER = ISA_LEVEL >= 2 ? TILE_M_MAX : 1 };
-
-#pragma GCC unroll 4
-    for (int m0 = 0; m0 < M; m0 += TOGETHER) {
-        wv w[TOGETHER][MX_CHUNKS];
-        int m1 = imin(M, m0 + TOGETHER);
-
-#pragma GCC unroll 4
-        for (int m = m0; m < m1; m++) {
-            wv_mx(w[m - m0], t->w[m] + (size_t)b * 16, t->mx, t->s[m][b]);
-        }
-#pragma GCC unroll 4
-        for (int c = 0; c < MX_CHUNKS; c++) {
-#pragma GCC unroll 8
-            for (int n = 0; n < N; n++) {
-                const xt *x = tile_x(t, N, n, b * 32 + c * DOT_K, packed);
-
-#pragma GCC unroll 4
-                for (int m = m0; m < m1; m++) {
-                    acc[n * M + m] = dot(acc[n * M + m], w[m - m0][c], x);
-                }
-            }
-        }
-    }
-}
-
-/* Neighbouring rows prefetch as one stream, a part of them each its own. */
-INLINE void tile_mx(const struct tile *t, int M, int N, enum fetch fetch,
-                    bool packed)
-{
-    struct tile l = *t;
-    vf acc[TILE_ACC];
-    int b = 0, blocks = l.k / 32;
-
-    acc_in(acc, &l, M * N);
-    for (int i = 0; i < blocks && fetch != FETCH_NONE; i += 64) {
-#pragma GCC unroll 4
-        for (int m = 0; m < M; m++) { /* scales: a line a row */
-            __builtin_prefetch(l.s[m] + i + l.ahead_s, 0, 3);
-        }
-    }
-    for (; b + 4 <= blocks; b += 4) { /* codes: the same */
-#pragma GCC unroll 4
-        for (int m = 0; m < M; m++) {
-            if (fetch == FETCH_AHEAD) {
-                __builtin_prefetch(
-                    l.w[0] + (ptrdiff_t)(b * M * 16 + m * 64) + l.ahead, 0, 3);
-            } else if (fetch == FETCH_NEXT) {
-                __builtin_prefetch(l.w[m] + (ptrdiff_t)b * 16 + l.ahead, 0, 2);
-            }
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            mx_block(acc, &l, M, N, b + i, packed);
-        }
-    }
-    for (; b < blocks; b++) {
-        mx_block(acc, &l, M, N, b, packed);
-    }
-    acc_out(acc, &l, M * N);
-}
-
-#if ISA_LEVEL > 0
-#define COMPACT_CHUNKS (64 / DOT_K)
-
-/* Blocks from b on that no row has an escape in, among the first n. */
-INLINE int plain_blocks(const struct tile *t, int M, int n)
-{
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        if (t->e[m] < t->e_end[m]) {
-            n = imin(n, (compact_col(*t->e[m]) - t->k0) / COMPACT_COLS);
-        }
-    }
-    return n;
-}
-
-/* A block with escapes, or not a whole one, by way of memory. */
-INLINE void compact_slowly(vf *acc, struct tile *t, int M, int N, int b,
-                           bool packed)
-{
-    int end = t->k0 + (b + 1) * COMPACT_COLS;
-
-#pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-        uint16_t w[COMPACT_COLS];
-
-        compact_decode(w, t->w[m] + (size_t)b * COMPACT_BLOCK, t->lut[m]);
-        for (; t->e[m] < t->e_end[m] && compact_col(*t->e[m]) < end;
-             t->e[m]++) {
-            w[compact_col(*t->e[m]) % COMPACT_COLS] = (uint16_t)*t->e[m];
-        }
-        for (int k = b * COMPACT_COLS; k < imin(t->k, (b + 1) * COMPACT_COLS);
-             k += DOT_K) {
-            wv v = wv_load((const uint8_t *)(w + k % COMPACT_COLS));
-
-#pragma GCC unroll 8
-            for (int n = 0; n < N; n++) {
-                acc[n * M + m] =
-                    dot(acc[n * M + m], v, tile_x(t, N, n, k, packed));
-            }
-        }
-    }
-}
-
-INLINE void tile_compact(const struct tile *t, int M, int N, enum fetch fetch,
-                         bool packed)
-{
-    struct tile l = *t;
-    vf acc[TILE_ACC];
-    int b = 0;
-
-    acc_in(acc, &l, M * N);
-    for (;;) {
-        int stop = plain_blocks(&l, M, l.k / COMPACT_COLS);
-
-        for (; b < stop; b++) {
-#pragma GCC unroll 4
-            for (int m = 0; m < M; m++) {
-                const uint8_t *at = l.w[m] + (size_t)b * COMPACT_BLOCK;
-
-                if (fetch != FETCH_NONE) {
-                    __builtin_prefetch(at + l.ahead, 0, 3);
-                    __builtin_prefetch(at + l.ahead + 64, 0, 3);
-                    __builtin_prefetch(at + l.ahead + 128, 0, 3);
-                }
-#pragma GCC unroll 2
-                for (int half = 0; half < 2; half++) {
-                    vi w[COMPACT_CHUNKS];
-
-                    compact_bf16(w, at, half, l.lut[m]);
-#pragma GCC unroll 4
-                    for (int c = 0; c < COMPACT_CHUNKS; c++) {
-                        int k = b * COMPACT_COLS + half * 64 + c * DOT_K;
-
-#pragma GCC unroll 8
-                        for (int n = 0; n < N; n++) {
-                            acc[n * M + m] = dot(acc[n * M + m], wv_of(w[c]),
-                                                 tile_x(&l, N, n, k, packed));
-                        }
-                    }
-                }
-            }
-        }
-        if (b * COMPACT_COLS >= l.k) {
-            break;
-        }
-        compact_slowly(acc, &l, M, N, b++, packed);
-    }
-    acc_out(acc, &l, M * N);
-}
-#else
-INLINE void tile_compact(const struct tile *t, int M, int N, enum fetch fetch,
-                         bool packed)
-{
-    (void)t;
-    (void)M;
-    (void)N;
-    (void)fetch;
-    (void)packed;
-}
-#endif
-
-typedef void tile_fn(const struct tile *t);
-
-#define TILE_FN(name, n, ...)                    \
-    static void name##_##n(const struct tile *t) \
-    {                                            \
-        __VA_ARGS__;                             \
-    }
-
-#define FEW(n)                                                             \
-    TILE_FN(few_bf16, n, tile_bf16(t, FEW_M, n, FETCH_AHEAD, false))       \
-    TILE_FN(few_compact, n, tile_compact(t, FEW_M, n, FETCH_AHEAD, false)) \
-    TILE_FN(few_mx, n, tile_mx(t, MX_M, n, FETCH_AHEAD, false))
-FEW(1)
-FEW(2)
-FEW(3)
-FEW(4)
-
-#define TILE(n)                                                               \
-    TILE_FN(tile_ahead, n, tile_bf16(t, TILE_M(n), n, FETCH_AHEAD, true))     \
-    TILE_FN(tile_next, n, tile_bf16(t, TILE_M(n), n, FETCH_NEXT, true))       \
-    TILE_FN(tile_plain, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, true))      \
-    TILE_FN(tile_gemm, n, tile_bf16(t, TILE_M(n), n, FETCH_NONE, false))      \
-    TILE_FN(tile_x, n, tile_bf16(t, TILE_M(n), n, FETCH_X, true))             \
-    TILE_FN(tile_compact, n, tile_compact(t, TILE_M(n), n, FETCH_NEXT, true)) \
-    TILE_FN(tile_compact_plain, n,                                            \
-            tile_compact(t, TILE_M(n), n, FETCH_NONE, true))                  \
-    TILE_FN(tile_mx, n, tile_mx(t, TILE_M(n), n, FETCH_NEXT, true))           \
-    TILE_FN(tile_mx_plain, n, tile_mx(t, TILE_M(n), n, FETCH_NONE, true))
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
-TILE(7)
-TILE(8)
-
-#define FEWS(kind)                                                           \
-    {                                                                        \
-        NULL, few_##kind##_1, few_##kind##_2, few_##kind##_3, few_##kind##_4 \
-    }
-static tile_fn *const few_bf16[] = FEWS(bf16);
-static tile_fn *const few_compact[] = FEWS(compact);
-static tile_fn *const few_mx[] = FEWS(mx);
-
-#define TILES(kind)                                              \
-    {                                                            \
-        NULL, tile_##kind##_1, tile_##kind##_2, tile_##kind##_3, \
-            tile_##kind##_4, tile_##kind##_5, tile_##kind##_6,   \
-            tile_##kind##_7, tile_##kind##_8                     \
-    }
-static tile_fn *const tiles_ahead[TILE_X + 1] = TILES(ahead);
-static tile_fn *const tiles_next[TILE_X + 1] = TILES(next);
-static tile_fn *const tiles_plain[TILE_X + 1] = TILES(plain);
-static tile_fn *const tiles_compact[TILE_X + 1] = TILES(compact);
-static tile_fn *const tiles_compact_plain[TILE_X + 1] = TILES(compact_plain);
-static tile_fn *const tiles_mx[TILE_X + 1] = TILES(mx);
-static tile_fn *const tiles_mx_plain[TILE_X + 1] = TILES(mx_plain);
-static tile_fn *const tiles_gemm[TILE_X + 1] = TILES(gemm);
-static tile_fn *const tiles_x[TILE_X + 1] = TILES(x);
+#include "kernels/cpu/tile_reg.h"
 
 /* ---- few rows ---- */
 
@@ -592,6 +197,12 @@ static bool tile_decodes(const struct tile_job *j)
     return ISA_LEVEL == 3 && j->w->desc.dtype == KERN_COMPACT;
 }
 
+/* Weight rows of a tile of so many activation rows. */
+static int cut_m(const struct tile_job *j, int rows)
+{
+    return tile_decodes(j) ? COMPACT_M : TILE_M(rows);
+}
+
 /* A compact row's escapes from column k on, and what its codes stand for. */
 static void cut_escapes(struct tile *t, int m, const struct tile_job *j,
                         int row, int k)
@@ -605,7 +216,8 @@ static void cut_escapes(struct tile *t, int m, const struct tile_job *j,
 
 /* M rows of a job's weights, from row n on, columns k .. k + n_k - 1, as rows
  * of a tile: in place, or decoded to memory. next: the row of the job, and the
- * column, that comes after them, for prefetching. */
+ * column, that comes after them, for prefetching; behind the last column comes
+ * what the caller reads next. */
 static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
                      int M, int n, int k, int n_k, int next, int next_k)
 {
@@ -620,8 +232,11 @@ static void cut_rows(const struct tile_job *j, struct tile *t, uint16_t *to,
 
     t->ahead = (ptrdiff_t)row_bytes * (next - n) +
                (next_k - k) / 32 * (ptrdiff_t)per_32;
-    t->next = w + (size_t)(j->n0 + n) * row_bytes + (size_t)k / 32 * per_32 +
-              t->ahead;
+    t->next = w + (size_t)(j->n0 + n) * row_bytes + (size_t)k / 32 * per_32;
+    if (next_k >= d->cols && j->next != NULL) {
+        t->ahead = j->next - t->next;
+    }
+    t->next += t->ahead;
     t->next_row = (ptrdiff_t)row_bytes;
     t->next_k = (ptrdiff_t)per_32 * DOT_K / 32;
     for (int m = 0; m < M; m++) {
@@ -681,7 +296,7 @@ static void pack_x(xt *to, const struct tile_job *j, int nr, int k, int n_k)
  * Whole accumulators wait in memory between the cuts. */
 static void run_cuts(const struct tile_job *j)
 {
-    int cols = j->w->desc.cols, nr = tile_rows(j->n_x, CUT_N), M = TILE_M(nr);
+    int cols = j->w->desc.cols, nr = tile_rows(j->n_x, CUT_N), M = cut_m(j, nr);
     int even = ceil_div(cols, ceil_div(cols, CUT_K));
     int cut = ceil_div(even, COMPACT_COLS) * COMPACT_COLS;
     float *acc = (float *)j->scratch;
@@ -721,7 +336,7 @@ static void run_cuts(const struct tile_job *j)
                 if (k + cut >= cols) {
                     struct place at = {n, 1, imin(M, j->n_w - n), r};
 
-                    tile_fold(j, t.acc, TILE_M(rows), rows, at);
+                    tile_fold(j, t.acc, cut_m(j, rows), rows, at);
                 }
                 t.acc += TILE_ACC * VF_N;
             }
@@ -977,13 +592,15 @@ uint64_t tile_run(const struct tile_job *j)
     bool cuts = d->dtype == KERN_BF16 || mx || compact;
     bool few = j->n_x <= FEW_N && (ISA_LEVEL > 0 || d->dtype == KERN_BF16);
     size_t cols = (size_t)d->cols;
+    /* Else x would come from L2 with each tile. */
+    bool fit = ISA_LEVEL < 3 || (size_t)j->n_x * cols * sizeof(xt) <= FEW_BYTES;
 
     if (j->n_x == 0) {
         return 0;
     }
-    if (few && d->dtype == KERN_BF16) {
+    if (few && fit && d->dtype == KERN_BF16) {
         run_few(j, cols * 2, few_bf16[j->n_x]);
-    } else if (few && compact) {
+    } else if (few && fit && compact) {
         run_few(j, compact_row_bytes(d->cols), few_compact[j->n_x]);
     } else if (few && mx) {
         run_mx(j);
