@@ -230,6 +230,14 @@ const char *kern_describe(const struct kern *k, char *buf, size_t n)
 
 /* ---- memory and stream ---- */
 
+int kern_reserve(struct kern *k, const struct kern_sizes *s)
+{
+    k->err[0] = '\0';
+    return k->ops->reserve == NULL
+               ? 0
+               : finish(k, "reserve", k->ops->reserve(k, s));
+}
+
 int kern_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret)
 {
     struct check c = check_begin(k, "buf_new");

@@ -459,10 +459,12 @@ struct kern_ops {
      * as it was opened, and says in args->why what a device said. */
     int (*open)(struct kern **ret, const struct kern_open_args *a);
     void (*close)(struct kern *k);
-    /* For the memory plan, both NULL where memory is the host's: what a weight
-     * takes on the device, and what ops and loading take besides buffers. */
+    /* For the memory plan, all NULL where memory is the host's: what a weight
+     * takes on the device, and what ops and loading take besides buffers.
+     * reserve takes now what ops of such steps would take of it. */
     uint64_t (*weight_bytes)(const struct kern_weight_desc *d);
     uint64_t (*scratch_bytes)(const struct kern_sizes *s);
+    int (*reserve)(struct kern *k, const struct kern_sizes *s);
     /* Memory and stream: these are not compute ops. upload has taken its bytes
      * when it returns; buf_new promises nothing about contents. */
     int (*buf_new)(struct kern *k, size_t bytes, struct kern_buf **ret);
@@ -554,6 +556,8 @@ void kern_stats_reset(struct kern *k);
 /* "cpu avx512bf16, 2 threads": for the log and for status. */
 const char *kern_describe(const struct kern *k, char *buf, size_t n);
 
+/* So that no step takes memory: after the weights, before the first step. */
+int kern_reserve(struct kern *k, const struct kern_sizes *s);
 int kern_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret);
 void kern_buf_free(struct kern *k, struct kern_buf *b);
 int kern_upload(struct kern *k, struct kern_ptr to, const void *from, size_t n);

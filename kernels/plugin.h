@@ -13,7 +13,7 @@
 #include "kernels/kernels.h"
 
 /* Counts up with every change of kernels.h that a backend can see. */
-#define KERN_PLUGIN_ABI 3u
+#define KERN_PLUGIN_ABI 4u
 #define KERN_PLUGIN_SYMBOL "kern_plugin"
 
 struct kern_plugin {

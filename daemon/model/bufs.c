@@ -8,6 +8,7 @@
 #include "daemon/model/bufs.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/base/die.h"
@@ -45,5 +46,43 @@ void bufs_make(struct bufs *b, struct kern_ptr *ret, size_t rows, size_t width,
         b->buf[b->n++] = buf;
         ret->buf = buf;
         ret->off = 0;
+    }
+}
+
+void block_make(struct bufs *b, struct block *ret, size_t cap)
+{
+    bufs_make(b, &ret->at, 1, 1, cap);
+    ret->cap = cap;
+    if (b->k == NULL || b->r < 0) {
+        return;
+    }
+    ret->host = calloc(1, cap);
+    b->r = ret->host == NULL ? -ENOMEM : 0;
+}
+
+void block_finish(struct block *p)
+{
+    free(p->host);
+    memset(p, 0, sizeof(*p));
+}
+
+void *block_take(struct block *p, size_t rows, size_t elem,
+                 struct kern_ptr *ret)
+{
+    size_t at = p->n;
+
+    BUG_ON(block_room(rows, elem) > p->cap - at);
+    p->n += block_room(rows, elem);
+    *ret = kern_ptr_add(p->at, at);
+    return p->host + at;
+}
+
+void block_put(struct block *p, const void *from, size_t rows, size_t elem,
+               struct kern_ptr *ret)
+{
+    void *to = block_take(p, rows, elem, ret);
+
+    if (rows > 0) {
+        memcpy(to, from, rows * elem);
     }
 }

@@ -28,33 +28,23 @@ int draw_init(struct draw *d, struct kern *k, struct forward *f, int max_rows,
     d->max_spans = max_spans;
     d->n_words = (f->s->vocab + 31) / 32;
     bufs_init(b, k);
-    bufs_make(b, &d->n_dev, 1, 1, 4);
-    bufs_make(b, &d->src_dev, rows, 1, 4);
-    bufs_make(b, &d->pos_dev, rows, 1, 4);
-    bufs_make(b, &d->row_dev, rows, 1, sizeof(struct kern_sample_row));
-    bufs_make(b, &d->out_dev, rows, 1, sizeof(struct kern_sample_out));
     bufs_make(b, &d->mask_dev, (size_t)f->tile, (size_t)d->n_words, 4);
-    bufs_make(b, &d->row0_dev, spans, 1, 4);
-    bufs_make(b, &d->n_draft_dev, spans, 1, 4);
-    bufs_make(b, &d->draft_dev, spans, KERN_MAX_DRAFTS, 4);
-    bufs_make(b, &d->n_accept_dev, spans, 1, 4);
-    bufs_make(b, &d->next_dev, spans, 1, 4);
     if (k == NULL) {
         return 0;
     }
     d->src = calloc(rows, sizeof(*d->src));
     d->pos = calloc(rows, sizeof(*d->pos));
     d->row = calloc(rows, sizeof(*d->row));
-    d->out = calloc(rows, sizeof(*d->out));
-    d->n_accept = calloc(spans, sizeof(*d->n_accept));
-    d->next = calloc(spans, sizeof(*d->next));
+    d->tile_n = calloc(rows, sizeof(*d->tile_n));
+    d->mask_from = calloc((size_t)f->tile, sizeof(*d->mask_from));
+    d->mask = calloc((size_t)f->tile, (size_t)d->n_words * sizeof(*d->mask));
     d->row0 = calloc(spans, sizeof(*d->row0));
     d->n_draft = calloc(spans, sizeof(*d->n_draft));
     d->draft = calloc(spans, sizeof(*d->draft));
     if (b->r == 0 &&
-        (d->src == NULL || d->pos == NULL || d->row == NULL || d->out == NULL ||
-         d->n_accept == NULL || d->next == NULL || d->row0 == NULL ||
-         d->n_draft == NULL || d->draft == NULL)) {
+        (d->src == NULL || d->pos == NULL || d->row == NULL ||
+         d->tile_n == NULL || d->mask_from == NULL || d->mask == NULL ||
+         d->row0 == NULL || d->n_draft == NULL || d->draft == NULL)) {
         b->r = -ENOMEM;
     }
     if (b->r < 0) {
@@ -69,17 +59,18 @@ void draw_finish(struct draw *d)
     free(d->pos);
     free(d->row);
     free(d->pen);
-    free(d->out);
-    free(d->n_accept);
-    free(d->next);
+    free(d->tile_n);
+    free(d->mask_from);
+    free(d->mask);
     free(d->row0);
     free(d->n_draft);
     free(d->draft);
-    d->src = d->pos = NULL;
+    d->src = d->pos = d->tile_n = NULL;
     d->row = NULL;
     d->pen = NULL;
-    d->out = NULL;
-    d->n_accept = d->next = d->row0 = d->n_draft = NULL;
+    d->mask_from = NULL;
+    d->mask = NULL;
+    d->row0 = d->n_draft = NULL;
     d->draft = NULL;
     if (d->pen_dev.buf != NULL) {
         kern_buf_free(d->k, d->pen_dev.buf);
@@ -128,14 +119,25 @@ int draw_penalties(struct draw *d, const struct sampling *s,
     return 0;
 }
 
-int draw_mask(struct draw *d, const uint32_t *words)
+void draw_mask(struct draw *d, const uint32_t *words)
 {
-    size_t bytes = (size_t)d->n_words * sizeof(*words);
-
     d->row[d->n - 1].mask = d->n_masks;
-    return kern_upload(d->k,
-                       kern_ptr_add(d->mask_dev, (size_t)d->n_masks++ * bytes),
-                       words, bytes);
+    d->mask_from[d->n_masks++] = words;
+}
+
+/* All of them in one copy. */
+static int upload_masks(struct draw *d)
+{
+    size_t n = (size_t)d->n_words;
+
+    if (d->n_masks == 0) {
+        return 0;
+    }
+    for (int i = 0; i < d->n_masks; i++) {
+        memcpy(d->mask + (size_t)i * n, d->mask_from[i], n * sizeof(*d->mask));
+    }
+    return kern_upload(d->k, d->mask_dev, d->mask,
+                       (size_t)d->n_masks * n * sizeof(*d->mask));
 }
 
 static int upload_penalties(struct draw *d)
@@ -159,12 +161,57 @@ static int upload_penalties(struct draw *d)
     return kern_upload(d->k, d->pen_dev, d->pen, bytes);
 }
 
-/* Sampled rows first .. first + n - 1, their live count in n_dev. */
-static int draw_tile(struct draw *d, int first, int n)
+/* ---- what crosses ---- */
+
+static int n_tiles(const struct draw *d, int rows)
 {
-    int32_t live = n;
-    size_t at = (size_t)first;
-    struct kern_rows rows = {n, d->n_dev};
+    return (rows + d->f->tile - 1) / d->f->tile;
+}
+
+size_t draw_in_bytes(const struct draw *d)
+{
+    size_t rows = (size_t)d->max_rows, spans = (size_t)d->max_spans;
+
+    return block_room((size_t)n_tiles(d, d->max_rows), 4) +
+           2 * block_room(rows, 4) +
+           block_room(rows, sizeof(struct kern_sample_row)) +
+           2 * block_room(spans, 4) + block_room(spans, 4 * KERN_MAX_DRAFTS);
+}
+
+size_t draw_out_bytes(const struct draw *d)
+{
+    return 2 * block_room((size_t)d->max_spans, 4) +
+           block_room((size_t)d->max_rows, sizeof(struct kern_sample_out));
+}
+
+int draw_stage(struct draw *d, struct block *in, struct block *out, int n_spans)
+{
+    size_t n = (size_t)d->n, spans = (size_t)n_spans;
+    int tiles = n_tiles(d, d->n);
+
+    for (int i = 0; i < tiles; i++) {
+        d->tile_n[i] = i < tiles - 1 ? d->f->tile : d->n - i * d->f->tile;
+    }
+    block_put(in, d->tile_n, (size_t)tiles, 4, &d->n_dev);
+    block_put(in, d->src, n, 4, &d->src_dev);
+    block_put(in, d->pos, n, 4, &d->pos_dev);
+    block_put(in, d->row, n, sizeof(*d->row), &d->row_dev);
+    block_put(in, d->row0, spans, 4, &d->row0_dev);
+    block_put(in, d->n_draft, spans, 4, &d->n_draft_dev);
+    block_put(in, d->draft, spans, sizeof(*d->draft), &d->draft_dev);
+    d->n_accept = block_take(out, spans, 4, &d->n_accept_dev);
+    d->next = block_take(out, spans, 4, &d->next_dev);
+    d->out = block_take(out, n, sizeof(*d->out), &d->out_dev);
+    return upload_penalties(d);
+}
+
+/* ---- what runs ---- */
+
+static int draw_tile(struct draw *d, int i)
+{
+    size_t at = (size_t)i * (size_t)d->f->tile;
+    struct kern_rows rows = {d->tile_n[i],
+                             kern_ptr_add(d->n_dev, (size_t)i * 4)};
     struct kern_sample_args a = {
         .rows = rows,
         .vocab = d->f->s->vocab,
@@ -176,32 +223,25 @@ static int draw_tile(struct draw *d, int first, int n)
         .masks = d->mask_dev,
         .out = kern_ptr_add(d->out_dev, at * sizeof(*d->out)),
     };
-    int r = kern_upload(d->k, d->n_dev, &live, sizeof(live));
+    int r = forward_head(d->f, rows, forward_level(d->f, 0),
+                         kern_ptr_add(d->src_dev, at * 4), d->f->w->norm,
+                         d->f->w->head);
 
-    r = r < 0 ? r
-              : forward_head(d->f, rows, forward_level(d->f, 0),
-                             kern_ptr_add(d->src_dev, at * 4), d->f->w->norm,
-                             d->f->w->head);
     return r < 0 ? r : kern_sample(d->k, &a);
 }
 
 int draw_run(struct draw *d)
 {
-    size_t n = (size_t)d->n;
-    int r = upload_penalties(d);
+    int r = upload_masks(d);
 
-    r = r < 0 ? r : kern_upload(d->k, d->src_dev, d->src, n * 4);
-    r = r < 0 ? r : kern_upload(d->k, d->pos_dev, d->pos, n * 4);
-    r = r < 0 ? r : kern_upload(d->k, d->row_dev, d->row, n * sizeof(*d->row));
-    for (int i = 0; r == 0 && i < d->n; i += d->f->tile) {
-        r = draw_tile(d, i, d->n - i < d->f->tile ? d->n - i : d->f->tile);
+    for (int i = 0; r == 0 && i < n_tiles(d, d->n); i++) {
+        r = draw_tile(d, i);
     }
     return r;
 }
 
 int draw_accept(struct draw *d, int n_spans)
 {
-    size_t n = (size_t)n_spans;
     struct kern_accept_args a = {
         .n_spans = n_spans,
         .n_sampled = d->n,
@@ -212,22 +252,6 @@ int draw_accept(struct draw *d, int n_spans)
         .n_accept = d->n_accept_dev,
         .next = d->next_dev,
     };
-    int r = kern_upload(d->k, d->row0_dev, d->row0, n * 4);
 
-    r = r < 0 ? r : kern_upload(d->k, d->n_draft_dev, d->n_draft, n * 4);
-    r = r < 0
-            ? r
-            : kern_upload(d->k, d->draft_dev, d->draft, n * sizeof(*d->draft));
-    return r < 0 ? r : kern_accept(d->k, &a);
-}
-
-int draw_fetch(struct draw *d, int n_spans)
-{
-    size_t n = (size_t)n_spans;
-    int r = kern_fetch(d->k, d->n_accept, d->n_accept_dev, n * 4);
-
-    r = r < 0 ? r : kern_fetch(d->k, d->next, d->next_dev, n * 4);
-    return r < 0 || d->n == 0 ? r
-                              : kern_fetch(d->k, d->out, d->out_dev,
-                                           (size_t)d->n * sizeof(*d->out));
+    return kern_accept(d->k, &a);
 }

@@ -43,7 +43,7 @@ static struct widths widest(const struct shape *s, int n_mtp)
     return w;
 }
 
-static void make_tables(struct forward *f, struct bufs *b)
+static void size_tables(struct forward *f)
 {
     int window = f->s->window;
     int columns = (f->size.max_len + MODEL_MAX_DRAFTS) / KERN_PAGE_TOK + 1;
@@ -52,11 +52,6 @@ static void make_tables(struct forward *f, struct bufs *b)
     f->table_pages[MODEL_FULL] = columns;
     f->table_pages[MODEL_SLIDING] =
         min_int(columns, (window + rows) / KERN_PAGE_TOK + 2);
-    for (int g = 0; g < MODEL_N_GROUPS; g++) {
-        bufs_make(b, &f->table[g].page, (size_t)f->size.max_seqs,
-                  (size_t)f->table_pages[g], 4);
-        bufs_make(b, &f->table[g].first_page, (size_t)f->size.max_seqs, 1, 4);
-    }
 }
 
 static void make_activations(struct forward *f, struct bufs *b)
@@ -70,7 +65,6 @@ static void make_activations(struct forward *f, struct bufs *b)
 
     bufs_make(b, &f->even, 2 * carried + n, d, 4);
     bufs_make(b, &f->odd, carried + n, d, 4);
-    bufs_make(b, &f->bad, n, 1, 4);
     /* an MTP module's input is twice as wide: embedding and hidden state */
     bufs_make(b, &f->a, n, f->size.n_mtp > 0 ? 2 * d : d, 2);
     bufs_make(b, &f->delta, n, d, 4);
@@ -127,7 +121,7 @@ int forward_init(struct forward *f, struct kern *k, const struct shape *s,
     /* every row that is drawn in a step, so that a head is read once */
     f->tile = min_int(size->max_rows, size->max_seqs * (1 + MODEL_MAX_DRAFTS));
     bufs_init(&f->bufs, k);
-    make_tables(f, &f->bufs);
+    size_tables(f);
     make_activations(f, &f->bufs);
     r = make_freqs(f, &f->bufs);
     r = f->bufs.r < 0 ? f->bufs.r : r;

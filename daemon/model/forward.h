@@ -35,7 +35,8 @@ struct rows {
     bool pending;         /* delta has still to be added to x */
 };
 
-/* The page tables of a step, one line a sequence, in device memory. */
+/* The page tables of a step, one line a sequence, in device memory: as staged.
+ */
 struct forward_table {
     struct kern_ptr page;       /* int32 [n_seq][max_pages] */
     struct kern_ptr first_page; /* int32 [n_seq] */
@@ -65,7 +66,8 @@ struct forward {
     /* f32: levels 0 and 2 share one buffer's rows, 1 and 3 the other's: what a
      * module reads is one level below. */
     struct kern_ptr even, odd;
-    struct kern_ptr bad; /* int32: layer + 1 where a row stopped being finite */
+    struct kern_ptr bad; /* int32: layer + 1 where a row stopped being finite;
+                          * as staged */
     struct kern_ptr a, a_f32, delta; /* normed rows; what a block adds to x */
     struct kern_ptr q, key, v, gate, q_out, attn;   /* attention */
     struct kern_ptr up_gate, up, act;               /* dense and shared MLP */

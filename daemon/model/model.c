@@ -129,8 +129,11 @@ static int make_buffers(struct model *m)
         .max_len = m->info.max_model_len,
         .n_mtp = m->w->n_mtp,
     };
+    struct kern_sizes sizes =
+        plan_sizes(m->s, size.max_rows, size.max_seqs, size.max_len);
     int r = kv_init(&m->kv, m->k, m->s, size.n_mtp, m->info.memory.kv_pages);
 
+    r = r < 0 ? r : kern_reserve(m->k, &sizes);
     r = r < 0 ? r : forward_init(&m->f, m->k, m->s, m->w, &m->kv, &size);
     r = r < 0 ? r
               : draw_init(&m->draw, m->k, &m->f, size.max_rows, m->max_seqs);

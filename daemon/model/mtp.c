@@ -123,23 +123,12 @@ int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
     bufs_make(b, &t->rows.slot, rows, 1, 4);
     bufs_make(b, &t->rows.seq, rows, 1, 4);
     bufs_make(b, &t->below, rows, 1, 4);
-    bufs_make(b, &t->span, spans, 1, sizeof(struct kern_mtp_span));
     bufs_make(b, &t->first, FORWARD_LEVELS, spans, 4);
     bufs_make(b, &t->row0, FORWARD_LEVELS, spans, 4);
     bufs_make(b, &t->last, spans, 1, 4);
     bufs_make(b, &t->last_pos, spans, 1, 4);
-    bufs_make(b, &t->keep_n, 1, 1, 4);
     bufs_make(b, &t->keep_src, spans, KERN_CARRY, 4);
     bufs_make(b, &t->keep_dst, spans, KERN_CARRY, 4);
-    bufs_make(b, &t->head_n, 1, 1, 4);
-    bufs_make(b, &t->low, KERN_MAX_DRAFTS, spans, 4);
-    bufs_make(b, &t->params, spans, 1, sizeof(struct kern_sample_row));
-    bufs_make(b, &t->drafts, KERN_MAX_DRAFTS, spans,
-              sizeof(struct kern_sample_out));
-    if (k != NULL && b->r == 0) {
-        t->out = calloc(spans * KERN_MAX_DRAFTS, sizeof(*t->out));
-        b->r = t->out == NULL ? -ENOMEM : 0;
-    }
     if (b->r < 0) {
         mtp_finish(t);
     }
@@ -148,14 +137,52 @@ int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
 
 void mtp_finish(struct mtp *t)
 {
-    free(t->out);
-    t->out = NULL;
     bufs_finish(&t->bufs);
 }
 
-static int upload_int(struct mtp *t, struct kern_ptr to, int32_t v)
+size_t mtp_in_bytes(const struct mtp *t)
 {
-    return kern_upload(t->k, to, &v, sizeof(v));
+    size_t n = (size_t)t->max_spans;
+
+    return block_room(n, sizeof(struct kern_mtp_span)) + block_room(1, 4) +
+           block_room(n * KERN_MAX_DRAFTS, 4) +
+           KERN_MAX_DRAFTS * (block_room(1, 4) +
+                              block_room(n, sizeof(struct kern_sample_row)));
+}
+
+size_t mtp_out_bytes(const struct mtp *t)
+{
+    return block_room((size_t)t->max_spans * KERN_MAX_DRAFTS,
+                      sizeof(struct kern_sample_out));
+}
+
+static void stage_head(struct mtp *t, const struct mtp_step *s, int k,
+                       struct block *in)
+{
+    int32_t n = 0;
+
+    while (n < s->n_spans && s->span[n].depth >= k) {
+        s->params[n++].beta = t->beta[k - 1];
+    }
+    t->head[k - 1].n = n;
+    block_put(in, &n, 1, sizeof(n), &t->head[k - 1].n_dev);
+    block_put(in, s->params, (size_t)n, sizeof(*s->params),
+              &t->head[k - 1].params);
+}
+
+void mtp_stage(struct mtp *t, const struct mtp_step *s, struct block *in,
+               struct block *out)
+{
+    size_t n = (size_t)s->n_spans;
+    int32_t keep = s->n_spans * KERN_CARRY;
+
+    block_put(in, s->span, n, sizeof(*s->span), &t->span);
+    block_put(in, &keep, 1, sizeof(keep), &t->keep_n);
+    block_put(in, s->low, (size_t)s->n_lines * KERN_MAX_DRAFTS, 4, &t->low);
+    for (int k = 1; k <= t->n; k++) {
+        stage_head(t, s, k, in);
+    }
+    t->out = block_take(out, n * KERN_MAX_DRAFTS, sizeof(*t->out), &t->drafts);
 }
 
 static int list_rows(struct mtp *t, const struct mtp_step *s, int k)
@@ -241,64 +268,44 @@ static int join(struct mtp *t, const struct mtp_step *s, int k)
     return r < 0 ? r : kern_linear(t->k, &lin);
 }
 
-/* One proposal for each of the first n spans, from module k's head. */
-static int propose(struct mtp *t, const struct mtp_step *s, int k, int n)
+/* A proposal for each span that wants one, from module k's head. */
+static int propose(struct mtp *t, const struct mtp_step *s, int k)
 {
     const struct weights_mtp *w = &t->f->w->mtp[k - 1];
-    struct kern_rows live = {n, t->head_n};
+    struct kern_rows live = {t->head[k - 1].n, t->head[k - 1].n_dev};
     size_t line = (size_t)(k - 1) * (size_t)s->n_spans;
     struct kern_sample_args a = {
         .rows = live,
         .vocab = t->f->s->vocab,
         .stride = t->f->s->vocab,
         .logits = t->f->logits,
-        .params = t->params,
+        .params = t->head[k - 1].params,
         .pos = t->last_pos,
         .pen = s->pen,
         .out = kern_ptr_add(t->drafts, line * sizeof(struct kern_sample_out)),
     };
-    int r = upload_int(t, t->head_n, n);
+    int r = forward_head(t->f, live, t->rows.x, t->last, w->norm, w->head);
 
-    for (int i = 0; i < n; i++) {
-        s->params[i].beta = t->beta[k - 1];
-    }
-    r = r < 0 ? r
-              : kern_upload(t->k, t->params, s->params,
-                            (size_t)n * sizeof(*s->params));
-    r = r < 0 ? r
-              : forward_head(t->f, live, t->rows.x, t->last, w->norm, w->head);
     return r < 0 ? r : kern_sample(t->k, &a);
-}
-
-static int upload_spans(struct mtp *t, const struct mtp_step *s)
-{
-    return kern_upload(t->k, t->span, s->span,
-                       (size_t)s->n_spans * sizeof(*s->span));
 }
 
 static int run_module(struct mtp *t, const struct mtp_step *s, int k)
 {
-    int layer = t->f->s->n_layers + k - 1, n_draw = 0, r;
-    int lines = s->n_lines;
+    int layer = t->f->s->n_layers + k - 1, r;
 
     t->rows.low =
-        kern_ptr_add(t->low, (size_t)(k - 1) * (size_t)t->max_spans * 4);
+        kern_ptr_add(t->low, (size_t)(k - 1) * (size_t)s->n_lines * 4);
     t->rows.x = forward_rows(t->f, k);
     t->rows.pos_shift = -k;
     t->rows.pending = false;
-    while (n_draw < s->n_spans && s->span[n_draw].depth >= k) {
-        n_draw++;
-    }
-    r = kern_upload(t->k, t->rows.low, s->low + (k - 1) * lines,
-                    (size_t)lines * 4);
-    r = r < 0 ? r : list_rows(t, s, k);
+    r = list_rows(t, s, k);
     r = r < 0 ? r : join(t, s, k);
     r = r < 0 ? r : forward_layer(t->f, layer, &t->rows);
     r = r < 0 ? r : forward_settle(t->f, layer, &t->rows);
     if (r == 0 && s->seen != NULL) {
         r = s->seen(s->ctx, k, &t->rows);
     }
-    return r < 0 || n_draw == 0 ? r : propose(t, s, k, n_draw);
+    return r < 0 || t->head[k - 1].n == 0 ? r : propose(t, s, k);
 }
 
 static bool any_live(const struct mtp_step *s)
@@ -313,29 +320,20 @@ static bool any_live(const struct mtp_step *s)
 
 int mtp_run(struct mtp *t, const struct mtp_step *s)
 {
-    int r = upload_spans(t, s);
+    int r = 0;
 
     t->rows.live.max = s->max_rows;
-    r = r < 0 ? r : upload_int(t, t->keep_n, s->n_spans * KERN_CARRY);
     for (int k = 1; r == 0 && k <= t->n; k++) {
         if (s->tick != NULL && s->tick(s->ctx)) {
             if (!any_live(s)) {
                 return 0;
             }
-            r = upload_spans(t, s);
+            r = kern_upload(t->k, t->span, s->span,
+                            (size_t)s->n_spans * sizeof(*s->span));
         }
         r = r < 0 ? r : run_module(t, s, k);
     }
     return r;
-}
-
-int mtp_fetch(struct mtp *t, const struct mtp_step *s)
-{
-    int n = s->n_spans, depth = n > 0 ? s->span[0].depth : 0;
-
-    return depth == 0 ? 0
-                      : kern_fetch(t->k, t->out, t->drafts,
-                                   (size_t)n * (size_t)depth * sizeof(*t->out));
 }
 
 void mtp_drafts(const struct mtp *t, const struct mtp_step *s,

@@ -48,12 +48,17 @@ struct mtp {
     float beta[KERN_MAX_DRAFTS];
     struct bufs bufs;
     struct rows rows; /* of the module that is being computed */
-    struct kern_ptr span, first, row0, below, last, last_pos;
-    struct kern_ptr keep_n, keep_src, keep_dst, head_n;
-    struct kern_ptr low;         /* int32 [KERN_MAX_DRAFTS][max_spans] */
-    struct kern_ptr params;      /* struct kern_sample_row, likewise */
-    struct kern_ptr drafts;      /* struct kern_sample_out, likewise */
-    struct kern_sample_out *out; /* what comes back of them */
+    struct kern_ptr first, row0, below, last, last_pos, keep_src, keep_dst;
+    /* Pieces of the step's blocks. */
+    struct kern_ptr span, keep_n;
+    struct kern_ptr low; /* int32 [KERN_MAX_DRAFTS][n_lines] */
+    struct {             /* of module i + 1 */
+        int n;           /* spans that it proposes for */
+        struct kern_ptr n_dev, params;
+    } head[KERN_MAX_DRAFTS];
+    struct kern_ptr drafts;      /* struct kern_sample_out
+                                  * [KERN_MAX_DRAFTS][n_spans] */
+    struct kern_sample_out *out; /* they on the host, once they are there */
 };
 
 /* One step's passes. Spans stand in descending order of depth. */
@@ -63,7 +68,7 @@ struct mtp_step {
     int n_lines;                    /* of the page tables */
     const int32_t *low;             /* [KERN_MAX_DRAFTS][n_lines] */
     struct kern_sample_row *params; /* [n_spans], of their proposals; beta is
-                                     * set here, module by module */
+                                     * set by mtp_stage, module by module */
     struct kern_ptr pen; /* what params' penalties point into, or absent */
     int n_step_rows, max_rows; /* bounds: trunk rows, rows of a module */
     struct kern_ptr step_ids, n_accept, next; /* on the device */
@@ -79,11 +84,15 @@ struct mtp_step {
 int mtp_init(struct mtp *t, struct kern *k, struct forward *f, int n,
              int max_spans);
 void mtp_finish(struct mtp *t);
-/* Queues all passes. */
+/* What mtp_stage takes of the step's blocks at the most. */
+size_t mtp_in_bytes(const struct mtp *t);
+size_t mtp_out_bytes(const struct mtp *t);
+/* The host's part of s into in, room for the proposals in out. */
+void mtp_stage(struct mtp *t, const struct mtp_step *s, struct block *in,
+               struct block *out);
+/* Queues all passes of what was staged. */
 int mtp_run(struct mtp *t, const struct mtp_step *s);
-/* Before kern_end: asks for the proposals. */
-int mtp_fetch(struct mtp *t, const struct mtp_step *s);
-/* After it: those of span i in ret, their number. */
+/* Once they are back: those of span i in ret, their number. */
 void mtp_drafts(const struct mtp *t, const struct mtp_step *s,
                 int32_t (*ret)[KERN_MAX_DRAFTS], int *ret_n);
 

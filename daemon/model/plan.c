@@ -331,12 +331,13 @@ static uint64_t resident_bytes(const struct checkpoint *ck,
                : stored_bytes(&slot->desc);
 }
 
-static uint64_t scratch_of(const struct shape *s, const struct wish *w)
+struct kern_sizes plan_sizes(const struct shape *s, int max_rows, int max_seqs,
+                             int max_len)
 {
     struct kern_sizes z = {
-        .rows = w->n_rows + w->n_seqs * MODEL_MAX_DRAFTS,
-        .sampled_rows = w->n_seqs * (1 + MODEL_MAX_DRAFTS),
-        .pages = (w->max_len + MODEL_MAX_DRAFTS) / MODEL_PAGE_TOK + 1,
+        .rows = max_rows + max_seqs * MODEL_MAX_DRAFTS,
+        .sampled_rows = max_seqs * (1 + MODEL_MAX_DRAFTS),
+        .pages = (max_len + MODEL_MAX_DRAFTS) / MODEL_PAGE_TOK + 1,
         .hidden = s->hidden,
         .n_expert = s->n_expert,
         .top_k = s->n_expert > 0 ? s->top_k : 0,
@@ -350,6 +351,13 @@ static uint64_t scratch_of(const struct shape *s, const struct wish *w)
                           ? z.n_kv_head
                           : s->layer[i].n_kv_head;
     }
+    return z;
+}
+
+static uint64_t scratch_of(const struct shape *s, const struct wish *w)
+{
+    struct kern_sizes z = plan_sizes(s, w->n_rows, w->n_seqs, w->max_len);
+
     return w->device != NULL ? w->device->ops->scratch_bytes(&z) : 0;
 }
 

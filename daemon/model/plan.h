@@ -26,6 +26,10 @@ int plan_sliding_pages(int window, int rows);
 int plan_activations(const struct shape *s, int max_rows, int max_seqs,
                      int max_len, uint64_t *ret);
 
+/* The largest step of such a model, as backends want to know it. */
+struct kern_sizes plan_sizes(const struct shape *s, int max_rows, int max_seqs,
+                             int max_len);
+
 /* The whole plan for a checkpoint under ck's model_conf on an opened backend
  * (NULL: one that computes in the host's memory), where available bytes are
  * free (0: as available_memory says; on a device what k->memory says, of which

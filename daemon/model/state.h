@@ -54,8 +54,14 @@ struct step {
     int n_planned; /* rows of the plan */
     int n_rows;    /* rows that are left */
     double forward_s; /* what the trunk took */
+    bool left;        /* spans have left since the draws were staged */
+    /* What the step is told and what it tells, each in one copy. The pieces
+     * from rest_in and rest_out on are staged again where spans leave. */
+    struct block in, out;
+    size_t rest_in, rest_out;
+    int32_t *bad; /* [n_rows], in out */
     /* host copies, [max_rows] and [max_seqs] */
-    int32_t *ids, *slot, *seq, *src, *bad;
+    int32_t *ids, *slot, *seq, *src;
     int32_t *table, *first_page, *low; /* low: [KERN_MAX_DRAFTS][n_spans] */
     struct kern_mtp_span *mtp_span;
     struct kern_sample_row *mtp_params;
@@ -65,7 +71,7 @@ struct step {
     struct mtp_step mtp;
     /* device */
     struct bufs bufs;
-    struct kern_ptr src_dev, zero_low;
+    struct kern_ptr src_n, src_dev, zero_low;
     struct rows rows;
 };
 
@@ -122,12 +128,14 @@ int seq_max_drafts(const struct model *m, const struct seq *q);
  * fills step.span (row0, counts, depth). */
 int step_check(struct model *m, const struct model_plan *plan);
 
-/* stage.c: memory (with k NULL only counts bytes); the plan to the device; the
- * rows that are left, again. */
+/* stage.c: memory (with k NULL only counts bytes), after forward's, draw's and
+ * mtp's; the plan to the device; the rows that are left, again. */
 int step_init(struct model *m, struct kern *k, int max_rows);
 void step_finish(struct step *s);
 int step_stage(struct model *m);
 int step_upload_rows(struct model *m);
+/* The draws and the modules' part again, without the spans that left. */
+int step_stage_rest(struct model *m);
 /* How wide the page tables of the step are: before step_stage. */
 void step_columns(struct model *m);
 

@@ -85,6 +85,7 @@ static int drop_cancelled(struct model *m, int layer)
     if (!any) {
         return 0;
     }
+    st->left = true;
     r = forward_settle(&m->f, layer, &st->rows);
     for (int i = 0; i < st->plan->n_spans; i++) {
         struct step_span *s = &st->span[i];
@@ -130,13 +131,14 @@ static uint64_t mix(uint64_t h, int x)
     return (h ^ (uint64_t)(uint32_t)x) * 0x100000001b3;
 }
 
-/* Equal for steps that launch the same kernels with the same bounds: rows,
- * drawn rows, spans, those with MTP and how deep, and columns of the page
- * tables. */
+/* Equal for steps that launch the same kernels with the same bounds at the same
+ * places of the blocks: rows, drawn rows, spans, those with MTP and how deep,
+ * columns of the page tables, and whether masks come in between. */
 static uint64_t shape_key(const struct model *m)
 {
     const struct step *st = &m->step;
     int drawn = 0, scored = 0, deep[KERN_MAX_DRAFTS + 1] = {0}, rows = 0;
+    bool masked = false;
     uint64_t h = 0xcbf29ce484222325;
 
     for (int i = 0; i < st->plan->n_spans; i++) {
@@ -146,9 +148,10 @@ static uint64_t shape_key(const struct model *m)
         scored += st->plan->span[i].want == MODEL_WANT_SCORE ? s->n_rows : 0;
         deep[s->depth] += s->mtp;
         rows += s->mtp ? s->n_rows : 0;
+        masked = masked || st->plan->span[i].mask != NULL;
     }
     h = mix(mix(mix(h, st->n_rows), drawn), scored);
-    h = mix(mix(h, st->plan->n_spans), rows);
+    h = mix(mix(mix(h, st->plan->n_spans), rows), masked);
     for (int k = 0; k <= KERN_MAX_DRAFTS; k++) {
         h = mix(h, deep[k]);
     }
@@ -191,106 +194,6 @@ int model_submit(struct model *m, const struct model_plan *plan)
     return 0;
 }
 
-/* ---- draws ---- */
-
-/* Rows that are drawn: after the last sure one and after each draft. */
-static int add_draws(struct model *m, int i)
-{
-    const struct model_span *s = &m->step.plan->span[i];
-    struct step_span *sp = &m->step.span[i];
-    const struct sampling *p = &m->seq[sp->seq].sampling;
-    struct kern_sample_row row = sampling_row(p);
-    const int32_t *drafts = s->ids + sp->n_sure;
-    int r = 0;
-
-    for (int j = 0; r == 0 && j <= sp->n_draft; j++) {
-        int at = sp->n_sure - 1 + j;
-        int n = draw_add(&m->draw, sp->row0 + at, s->pos + at + 1, &row);
-
-        sp->draw0 = j == 0 ? n : sp->draw0;
-        r = draw_penalties(&m->draw, p, drafts, j);
-        if (r == 0 && s->mask != NULL) {
-            r = draw_mask(&m->draw, s->mask + j * m->draw.n_words);
-        }
-    }
-    return r;
-}
-
-/* Rows whose next token is given; the last one draws where none is. */
-static int add_scores(struct model *m, int i)
-{
-    const struct model_span *s = &m->step.plan->span[i];
-    struct step_span *sp = &m->step.span[i];
-    struct kern_sample_row row = sampling_row(&m->seq[sp->seq].sampling);
-
-    row.n_top = row.n_top < 0 ? 0 : row.n_top;
-    sp->score0 = m->draw.n;
-    for (int j = 0; j < s->n_rows; j++) {
-        bool last = j == s->n_rows - 1;
-
-        row.given = last ? s->next_id : s->ids[j + 1];
-        if (row.given < 0) {
-            return add_draws(m, i);
-        }
-        draw_add(&m->draw, sp->row0 + j, s->pos + j + 1, &row);
-        sp->n_scored++;
-    }
-    return 0;
-}
-
-/* Spans with MTP first, by falling depth; stable. */
-static void sort_spans(struct step *st)
-{
-    int n = 0;
-
-    st->n_mtp = 0;
-    for (int depth = KERN_MAX_DRAFTS; depth >= -1; depth--) {
-        for (int i = 0; i < st->plan->n_spans; i++) {
-            const struct step_span *s = &st->span[i];
-            int d = s->mtp && !s->gone ? s->depth : -1;
-
-            if (d == depth) {
-                st->order[n++] = i;
-                st->n_mtp += d >= 0;
-            }
-        }
-    }
-}
-
-static int draws(struct model *m)
-{
-    struct step *st = &m->step;
-    struct draw *d = &m->draw;
-    int r = 0;
-
-    draw_begin(d);
-    for (int i = 0; r == 0 && i < st->plan->n_spans; i++) {
-        if (st->span[i].gone) {
-            continue;
-        }
-        if (st->plan->span[i].want == MODEL_WANT_DRAW) {
-            r = add_draws(m, i);
-        } else if (st->plan->span[i].want == MODEL_WANT_SCORE) {
-            r = add_scores(m, i);
-        }
-    }
-    if (r == 0 && d->n > 0) {
-        r = draw_run(d);
-    }
-    sort_spans(st);
-    for (int i = 0; i < st->plan->n_spans; i++) {
-        const struct step_span *s = &st->span[st->order[i]];
-        const struct model_span *p = &st->plan->span[st->order[i]];
-
-        d->row0[i] = s->gone ? -1 : s->draw0;
-        d->n_draft[i] = s->n_draft;
-        for (int j = 0; j < s->n_draft; j++) {
-            d->draft[i][j] = p->ids[s->n_sure + j];
-        }
-    }
-    return r < 0 ? r : draw_accept(d, st->plan->n_spans);
-}
-
 /* ---- the modules ---- */
 
 /* Cancelled spans take no further part; with the last of them the modules end,
@@ -327,53 +230,12 @@ static int mtp_seen(void *ctx, int module, const struct rows *rows)
     return m->trace.on ? trace_keep(m, module, rows) : 0;
 }
 
-static void stage_mtp_span(struct model *m, int i)
-{
-    struct step *st = &m->step;
-    int n = st->plan->n_spans;
-    struct step_span *s = &st->span[st->order[i]];
-    const struct model_span *p = &st->plan->span[st->order[i]];
-    struct seq *q = &m->seq[s->seq];
-    struct kern_mtp_span *to = &st->mtp_span[i];
-
-    mtp_seq_step(&q->mtp, q->len, p->ids, s->n_sure, s->depth, to);
-    s->in_mtp = true;
-    to->row0 = s->row0;
-    to->seq = st->order[i];
-    to->carry = s->seq * KERN_CARRY;
-    for (int k = 0; k < KERN_MAX_DRAFTS; k++) {
-        st->low[k * n + st->order[i]] = to->low[k];
-    }
-    st->mtp_params[i] = sampling_draft_row(&q->sampling);
-    if (s->draw0 >= 0) {
-        /* the history without what this step draws: unknown as yet */
-        st->mtp_params[i].pen_off = m->draw.row[s->draw0].pen_off;
-        st->mtp_params[i].pen_n = m->draw.row[s->draw0].pen_n;
-    }
-}
-
 static int modules(struct model *m)
 {
-    struct step *st = &m->step;
-    struct mtp_step *t = &st->mtp;
-    int n = 0;
+    struct mtp_step *t = &m->step.mtp;
 
-    memset(st->low, 0,
-           (size_t)st->plan->n_spans * KERN_MAX_DRAFTS * sizeof(*st->low));
-    for (int i = 0; i < st->n_mtp; i++) {
-        stage_mtp_span(m, i);
-        n += st->span[st->order[i]].n_rows + KERN_MAX_DRAFTS;
-    }
-    memset(t, 0, sizeof(*t));
-    t->n_spans = st->n_mtp;
-    t->span = st->mtp_span;
-    t->n_lines = st->plan->n_spans;
-    t->low = st->low;
-    t->params = st->mtp_params;
     t->pen = m->draw.pen_dev;
-    t->n_step_rows = st->n_rows;
-    t->max_rows = n;
-    t->step_ids = st->rows.ids;
+    t->step_ids = m->step.rows.ids;
     t->n_accept = m->draw.n_accept_dev;
     t->next = m->draw.next_dev;
     t->tick = mtp_tick;
@@ -406,19 +268,13 @@ static void weigh(struct model *m, double seconds)
     }
 }
 
+/* Brings all results: the one wait of a step. */
 static int fetch(struct model *m)
 {
     struct step *st = &m->step;
-    int r = 0;
+    int r = kern_fetch(m->k, st->out.host, st->out.at, st->out.n);
 
-    if (st->n_rows > 0) {
-        r = kern_fetch(m->k, st->bad, m->f.bad, (size_t)st->n_rows * 4);
-    }
-    r = r < 0 ? r : draw_fetch(&m->draw, st->plan->n_spans);
-    if (r == 0 && st->n_mtp > 0) {
-        r = mtp_fetch(&m->mtp, &st->mtp);
-    }
-    r = r < 0 ? r : kern_end(m->k); /* the one wait of a step */
+    r = r < 0 ? r : kern_end(m->k);
     if (r == 0 && st->n_mtp > 0) {
         mtp_drafts(&m->mtp, &st->mtp, st->drafts, st->n_drafts);
     }
@@ -440,7 +296,13 @@ static int finish(struct model *m)
     if (r == 0 && m->trace.on && st->n_rows > 0) {
         r = trace_keep(m, 0, &st->rows);
     }
-    r = r < 0 ? r : draws(m);
+    if (r == 0 && st->left) {
+        r = step_stage_rest(m);
+    }
+    if (r == 0 && m->draw.n > 0) {
+        r = draw_run(&m->draw);
+    }
+    r = r < 0 ? r : draw_accept(&m->draw, st->plan->n_spans);
     t1 = now();
     m->stats.sample_s += t1 - t0;
     if (r == 0 && st->n_mtp > 0) {

@@ -32,11 +32,10 @@ static int tile(struct model *m, int level, const struct rows *rows, int first,
                 int n, const struct kern_weight *norm,
                 const struct kern_weight *head)
 {
-    struct draw *d = &m->draw; /* its lists are not in use yet */
     size_t v = (size_t)m->s->vocab;
-    struct kern_rows live = {n, d->n_dev};
+    struct kern_rows live = {n, m->step.src_n};
     int32_t count = n;
-    int r = kern_upload(m->k, d->n_dev, &count, sizeof(count));
+    int r = kern_upload(m->k, m->step.src_n, &count, sizeof(count));
 
     for (int i = 0; i < n; i++) {
         m->step.src[i] = first + i;

@@ -500,10 +500,12 @@ static size_t part_bytes(int rows, int n_head, int pages)
 }
 
 /* At most a turn a row and KV head. */
-extern "C" uint64_t gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages)
+extern "C" void gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages,
+                                 uint64_t *ret_part, uint64_t *ret_turns)
 {
     rows = gpu_min(rows, FEW_ROWS);
-    return part_bytes(rows, n_head, pages) + (size_t)rows * (size_t)n_kv_head * sizeof(unsigned);
+    *ret_part = part_bytes(rows, n_head, pages);
+    *ret_turns = (size_t)rows * (size_t)n_kv_head * sizeof(unsigned);
 }
 
 extern "C" int gpu_attn(struct kern *k, const struct kern_attn_args *a)

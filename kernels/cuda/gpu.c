@@ -4,9 +4,10 @@
  * The CUDA backend's table, its life, and its memory. Nothing here knows
  * whether rt.h is the CUDA runtime or the emulator.
  *
- * Runs on the thread that owns the struct kern. Invariant: device memory is only
- * taken at open, by buf_new and weight_new, and for scratch in the first, eager
- * run of a step's shape; never while a step is replayed.
+ * Runs on the thread that owns the struct kern. Invariants: device memory is
+ * taken at open, by buf_new, weight_new and reserve; within a step only where
+ * reserve was told too little. A step's results cross in one copy, at its end:
+ * what is fetched is gathered on the device, behind the counters.
  */
 
 #include "kernels/cuda/gpu.h"
@@ -95,15 +96,42 @@ void *gpu_scratch_get(struct kern *k, enum gpu_scratch which, size_t n)
     return p;
 }
 
-/* Each gpu_scratch_get of one device at its largest, and the staging of weight.c. */
-static uint64_t gpu_scratch_bytes(const struct kern_sizes *s)
+/* Each gpu_scratch_get of one device at its largest. */
+static void scratch_sizes(const struct kern_sizes *s, uint64_t ret[GPU_N_SCRATCH])
 {
     uint64_t n = (uint64_t)s->rows;
 
-    return gpu_attn_scratch(s->rows, s->n_head, s->n_kv_head, s->pages) +
-           n * (uint64_t)s->n_expert * sizeof(float) +
-           n * (uint64_t)s->top_k * (uint64_t)s->hidden * sizeof(float) +
-           (uint64_t)s->sampled_rows * (uint64_t)s->vocab * sizeof(float) + gpu_load_bytes();
+    gpu_attn_scratch(s->rows, s->n_head, s->n_kv_head, s->pages, &ret[GPU_SCRATCH_ATTN],
+                     &ret[GPU_SCRATCH_TURNS]);
+    ret[GPU_SCRATCH_PAIRS] = n * (uint64_t)s->top_k * (uint64_t)s->hidden * sizeof(float);
+    ret[GPU_SCRATCH_LOGITS] = n * (uint64_t)s->n_expert * sizeof(float);
+    ret[GPU_SCRATCH_SAMPLE] = (uint64_t)s->sampled_rows * (uint64_t)s->vocab * sizeof(float);
+    ret[GPU_SCRATCH_JOIN] = 0;
+}
+
+/* The scratch, and the staging of weight.c. */
+static uint64_t gpu_scratch_bytes(const struct kern_sizes *s)
+{
+    uint64_t each[GPU_N_SCRATCH], n = gpu_load_bytes();
+
+    scratch_sizes(s, each);
+    for (int i = 0; i < GPU_N_SCRATCH; i++) {
+        n += each[i];
+    }
+    return n;
+}
+
+static int gpu_reserve(struct kern *k, const struct kern_sizes *s)
+{
+    uint64_t each[GPU_N_SCRATCH];
+
+    scratch_sizes(s, each);
+    for (int i = 0; i < GPU_N_SCRATCH; i++) {
+        if (each[i] > 0 && gpu_scratch_get(k, (enum gpu_scratch)i, each[i]) == NULL) {
+            return -ENOMEM;
+        }
+    }
+    return 0;
 }
 
 static int gpu_buf_new(struct kern *k, size_t bytes, struct kern_buf **ret)
@@ -194,27 +222,31 @@ static int fault(struct gpu *g, unsigned long long f)
     return -EIO;
 }
 
-/* Adds what kernels counted since the last time. Called in a quiet moment. */
-static int take_counts(struct gpu *g)
+/* Adds what kernels counted since the last time, of what has come back. */
+static int add_counts(struct gpu *g)
 {
-    size_t n = GPU_N_COUNTS * sizeof(*g->counts);
-    int r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->counts_host, g->counts, n);
+    const unsigned long long *now = (const unsigned long long *)g->back_host;
+    unsigned long long *was = g->counted;
+    int r;
 
-    if (r == 0) {
-        r = rt_fill(g->rt, RT_MAIN, g->counts, 0, n);
+    g->base.stats.weight_bytes += now[GPU_COUNT_WEIGHT] - was[GPU_COUNT_WEIGHT];
+    g->base.stats.expert_loads += now[GPU_COUNT_LOADS] - was[GPU_COUNT_LOADS];
+    g->base.stats.kv_bytes += now[GPU_COUNT_KV] - was[GPU_COUNT_KV];
+    memcpy(was, now, sizeof(g->counted));
+    if (was[GPU_FAULT] == 0) {
+        return 0;
     }
-    if (r == 0) {
-        r = wait_main(g);
-    }
-    if (r == 0) {
-        g->base.stats.weight_bytes += g->counts_host[GPU_COUNT_WEIGHT];
-        g->base.stats.expert_loads += g->counts_host[GPU_COUNT_LOADS];
-        g->base.stats.kv_bytes += g->counts_host[GPU_COUNT_KV];
-        if (g->counts_host[GPU_FAULT] != 0) {
-            r = fault(g, g->counts_host[GPU_FAULT]);
-        }
-    }
-    return r;
+    r = rt_fill(g->rt, RT_MAIN, &g->counts[GPU_FAULT], 0, sizeof(*g->counts));
+    return r < 0 ? r : fault(g, was[GPU_FAULT]);
+}
+
+/* Waits; the counters are back then, and the first n bytes of what was fetched. */
+static int take_back(struct gpu *g, size_t n)
+{
+    int r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->back_host, g->counts, GPU_BACK_FETCHED + n);
+
+    r = r < 0 ? r : wait_main(g);
+    return r < 0 ? r : add_counts(g);
 }
 
 static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n)
@@ -228,7 +260,7 @@ static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n
 
         r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->down, gpu_at(from) + done, m);
         if (r == 0) {
-            r = done + m == n && !g->in_step ? take_counts(g) : wait_main(g);
+            r = done + m == n && !g->in_step ? take_back(g, 0) : wait_main(g);
         }
         if (r == 0) {
             memcpy((char *)to + done, g->down, m);
@@ -238,7 +270,8 @@ static int gpu_download(struct kern *k, void *to, struct kern_ptr from, size_t n
     return gpu_fail(k, r);
 }
 
-/* Queued; end waits for all of them at once. What finds no room is downloaded. */
+/* A copy on the device, as much a part of the graph as a launch; end brings all of
+ * them at once. What finds no room is downloaded. */
 static int gpu_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n)
 {
     struct gpu *g = gpu_of(k);
@@ -248,10 +281,7 @@ static int gpu_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n)
     if (!g->in_step || g->n_fetches == GPU_MAX_FETCHES || n > GPU_DOWN - at) {
         return gpu_download(k, to, from, n);
     }
-    r = gpu_step_flush(g);
-    if (r == 0) {
-        r = rt_copy(g->rt, RT_MAIN, RT_TO_HOST, g->down + GPU_DOWN + at, gpu_at(from), n);
-    }
+    r = gpu_copy_call(k, (char *)g->counts + GPU_BACK_FETCHED + at, gpu_at(from), n);
     if (r == 0) {
         g->fetch[g->n_fetches].to = to;
         g->fetch[g->n_fetches].at = at;
@@ -259,7 +289,7 @@ static int gpu_fetch(struct kern *k, void *to, struct kern_ptr from, size_t n)
         g->fetched += (n + 15) / 16 * 16;
         g->fetched = g->fetched < GPU_DOWN ? g->fetched : GPU_DOWN;
     }
-    return gpu_fail(k, r);
+    return r;
 }
 
 static int gpu_copy(struct kern *k, struct kern_ptr to, struct kern_ptr from, size_t n)
@@ -279,15 +309,11 @@ static int gpu_end(struct kern *k)
     int r = gpu_step_end(g);
 
     g->in_step = false;
-    if (r == 0) {
-        r = take_counts(g);
-    }
+    r = r < 0 ? r : take_back(g, g->fetched);
     r = r < 0 ? r : gpu_nccl_check(g);
     for (int i = 0; r == 0 && i < g->n_fetches; i++) {
-        memcpy(g->fetch[i].to, g->down + GPU_DOWN + g->fetch[i].at, g->fetch[i].n);
+        memcpy(g->fetch[i].to, g->back_host + GPU_BACK_FETCHED + g->fetch[i].at, g->fetch[i].n);
     }
-    g->n_fetches = 0;
-    g->fetched = 0;
     g->up_n = 0; /* the device has done with all of the piece */
     return gpu_fail(k, r);
 }
@@ -298,6 +324,8 @@ static int gpu_begin(struct kern *k, uint64_t shape_key)
     int r = gpu_after_load(g);
 
     g->in_step = true;
+    g->n_fetches = 0;
+    g->fetched = 0;
     return gpu_fail(k, r < 0 ? r : gpu_step_begin(g, shape_key));
 }
 
@@ -319,8 +347,8 @@ static void gpu_close(struct kern *k)
         for (int i = 0; i < GPU_N_SCRATCH; i++) {
             gpu_mem_free(g, g->scratch[i].at, g->scratch[i].n);
         }
-        rt_free(g->rt, g->counts);
-        rt_host_free(g->rt, g->counts_host);
+        gpu_mem_free(g, g->counts, GPU_BACK);
+        rt_host_free(g->rt, g->back_host);
         rt_host_free(g->rt, g->down);
         rt_close(g->rt);
     }
@@ -348,7 +376,6 @@ static int set_budget(struct gpu *g, double share, char *why, size_t n)
 static int set_up(struct gpu *g, const struct kern_open_args *a, char *why, size_t why_n)
 {
     double share = a->memory_utilization > 0 ? a->memory_utilization : DEFAULT_UTILIZATION;
-    size_t n = GPU_N_COUNTS * sizeof(*g->counts);
     void *p;
     int r = rt_info(g->rt, &g->info);
 
@@ -360,15 +387,17 @@ static int set_up(struct gpu *g, const struct kern_open_args *a, char *why, size
     if (r < 0) {
         return r;
     }
-    if ((r = rt_alloc(g->rt, n, &p)) < 0) {
+    if ((r = gpu_mem_alloc(g, GPU_BACK, &p)) < 0) {
         return r;
     }
     g->counts = p;
-    if ((r = rt_fill(g->rt, RT_MAIN, p, 0, n)) < 0 || (r = rt_host_alloc(g->rt, n, &p)) < 0) {
+    g->base.memory = g->budget - g->used;
+    if ((r = rt_fill(g->rt, RT_MAIN, p, 0, GPU_BACK)) < 0 ||
+        (r = rt_host_alloc(g->rt, GPU_BACK, &p)) < 0) {
         return r;
     }
-    g->counts_host = p;
-    if ((r = rt_host_alloc(g->rt, 2 * GPU_DOWN, &p)) < 0) {
+    g->back_host = p;
+    if ((r = rt_host_alloc(g->rt, GPU_DOWN, &p)) < 0) {
         return r;
     }
     g->down = p;
@@ -429,6 +458,7 @@ const struct kern_ops kern_cuda_ops = {
     .close = gpu_close,
     .weight_bytes = gpu_weight_bytes,
     .scratch_bytes = gpu_scratch_bytes,
+    .reserve = gpu_reserve,
     .buf_new = gpu_buf_new,
     .buf_free = gpu_buf_free,
     .upload = gpu_upload,

@@ -52,6 +52,8 @@ enum gpu_format { GPU_BF16, GPU_MXFP4, GPU_NVFP4, GPU_FP8, GPU_COMPACT, GPU_F32 
 #define GPU_GROUP 128 /* columns a group: the grain of the order of addition */
 #define GPU_DOWN ((size_t)1 << 20)
 #define GPU_MAX_FETCHES 16
+#define GPU_BACK_FETCHED 64 /* bytes of GPU_BACK that are counters */
+#define GPU_BACK (GPU_BACK_FETCHED + GPU_DOWN)
 #define GPU_SLICES 8 /* parts into which K is cut, at most */
 
 struct gpu_mat {
@@ -84,7 +86,7 @@ struct gpu_weight {
     size_t bad_at;
 };
 
-/* Counters that kernels add to; the host takes them at end and download. */
+/* Counters that kernels add to, for ever; the host looks at end and download. */
 enum {
     GPU_COUNT_WEIGHT,
     GPU_COUNT_LOADS,
@@ -122,9 +124,10 @@ struct gpu {
     struct kern base;
     struct rt *rt;
     struct rt_info info;
-    size_t budget, used; /* bytes of device memory */
-    unsigned long long *counts;
-    unsigned long long *counts_host; /* pinned */
+    size_t budget, used;                      /* bytes of device memory */
+    unsigned long long *counts;               /* GPU_BACK bytes: behind them what was fetched */
+    unsigned long long counted[GPU_N_COUNTS]; /* as they were when last seen */
+    char *back_host;                          /* pinned, GPU_BACK bytes */
     struct {
         void *at;
         size_t n;
@@ -135,8 +138,7 @@ struct gpu {
     struct gpu_ring *upload; /* pinned, for RT_MAIN */
     char *up;                /* its piece that is being filled, or NULL */
     size_t up_n;             /* bytes of it that are taken */
-    char *down;              /* pinned, GPU_DOWN bytes: downloads; then as many
-                              * for what end delivers */
+    char *down;              /* pinned, GPU_DOWN bytes: downloads */
     struct gpu_fetch {
         void *to;
         size_t at, n;
@@ -292,7 +294,8 @@ int gpu_linear(struct kern *k, const struct kern_linear_args *a);
 int gpu_mlp_up(struct kern *k, const struct kern_mlp_up_args *a);
 int gpu_qkv(struct kern *k, const struct kern_qkv_args *a);
 int gpu_attn(struct kern *k, const struct kern_attn_args *a);
-uint64_t gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages);
+void gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages, uint64_t *ret_part,
+                      uint64_t *ret_turns);
 int gpu_swiglu(struct kern *k, const struct kern_swiglu_args *a);
 int gpu_router(struct kern *k, const struct kern_router_args *a);
 int gpu_expert_up(struct kern *k, const struct kern_expert_up_args *a);

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * A step as CUDA graphs. Every launch between begin and end is compared with
+ * A step as a CUDA graph. Every launch between begin and end is compared with
  * what the last step of the same shape key launched. Launches are equal exactly
  * when kernel, grid and the bytes of the parameters are: ids, positions and page
  * tables are read from device buffers, so they are.
  *
- * What is no launch (an upload of masks, a download) cuts the step into
- * segments. The first step of a key runs eagerly, which also takes all scratch;
- * the second one captures a graph a segment; later ones compare, and when a
- * segment's last launch has come the graph is launched, at once: a host that
- * submits early overlaps. Where a launch differs, what was held back of the
- * segment is launched as it was recorded, the rest of the step runs eagerly, and
- * the key begins anew.
+ * What is no launch and comes between launches (an upload of masks, a download)
+ * cuts the step into segments, a graph each; without, a step is one graph. The
+ * first step of a key is recorded: its launches are held back until the segment
+ * ends, and then captured and launched in one go, so that nothing else of what
+ * an op does on the host can fall into a capture. Later steps compare, and when
+ * a segment's last launch has come its graph is launched. Where a launch differs,
+ * what was held back of the segment is launched as it was recorded, the rest of
+ * the step runs eagerly, and the key begins anew.
+ *
+ * One exception: cuBLASLt and NCCL may load kernels and connect devices as they
+ * are first called, which no capture is the place for. A key whose steps call them
+ * runs eagerly once before it is recorded.
  */
 
 #include "kernels/cuda/gpu.h"
@@ -49,20 +54,20 @@ struct key {
     size_t n_blob, max_blob;
     int n_calls, max_calls, n_segments, max_segments;
     bool complete; /* recorded to the end once */
+    bool warm;     /* ran eagerly once: libraries have what they load */
 };
 
-enum mode { OUTSIDE, EAGER, CAPTURE, REPLAY };
+enum mode { OUTSIDE, EAGER, RECORD, REPLAY };
 
 struct gpu_step {
     bool graphs;
     enum mode mode;
-    bool capturing; /* a segment of a CAPTURE is open */
     struct key key[MAX_KEYS];
     struct key *at;
-    int i_call, i_segment; /* REPLAY: how far */
-    int held;              /* REPLAY: first call not launched yet */
+    int i_call, i_segment; /* how far */
+    int held;              /* first call not launched yet */
     uint64_t clock;
-    uint64_t replayed, captured, eager; /* launches of this step */
+    uint64_t graphed, eager; /* launches of this step */
 };
 
 /* ---- recording ---- */
@@ -153,7 +158,7 @@ static struct key *key_of(struct gpu *g, uint64_t shape)
     }
     clear(g, oldest);
     oldest->shape = shape;
-    oldest->used = 0; /* a shape that is new runs eagerly, whoever was here */
+    oldest->warm = false;
     return oldest;
 }
 
@@ -174,7 +179,8 @@ static int run(struct gpu *g, const struct call *c, const void *args)
     return -EINVAL;
 }
 
-/* REPLAY met something new: launches what was held back, and goes eager. */
+/* REPLAY met something new, or RECORD what cannot be captured yet: launches what
+ * was held back, and goes eager. */
 static int fall_back(struct gpu *g)
 {
     struct gpu_step *s = g->step;
@@ -200,6 +206,15 @@ static bool same(const struct key *k, int i, const struct call *c, const void *a
            o->grid.z == c->grid.z && (!has_args(c) || memcmp(k->blob + o->args, args, c->n) == 0);
 }
 
+static int launch_segment(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+
+    s->graphed += (uint64_t)(s->i_call - s->held);
+    s->held = s->i_call;
+    return rt_graph_launch(g->rt, s->at->segment[s->i_segment++].graph);
+}
+
 static int replay(struct gpu *g, const struct call *c, const void *args)
 {
     struct gpu_step *s = g->step;
@@ -215,26 +230,42 @@ static int replay(struct gpu *g, const struct call *c, const void *args)
     if (s->i_call < s->at->segment[s->i_segment].end) {
         return 0;
     }
-    s->replayed += (uint64_t)(s->i_call - s->held);
-    s->held = s->i_call;
-    return rt_graph_launch(g->rt, s->at->segment[s->i_segment++].graph);
+    return launch_segment(g);
 }
 
-static int capture_begin(struct gpu *g)
+/* Calls [from, n_calls) as a graph. A capture is open for their launches alone. */
+static int capture(struct gpu *g, int from, struct rt_graph **ret)
 {
-    int r = rt_capture_begin(g->rt);
+    const struct key *k = g->step->at;
+    int r = 0, end;
 
-    g->step->capturing = r == 0;
-    return r;
+    *ret = NULL;
+    for (int i = from; r == 0 && i < k->n_calls; i++) {
+        if (k->call[i].kind == CALL_LAUNCH) {
+            r = rt_prepare(g->rt, k->call[i].fn, k->call[i].smem);
+        }
+    }
+    r = r < 0 ? r : rt_capture_begin(g->rt);
+    if (r < 0) {
+        return r;
+    }
+    for (int i = from; r == 0 && i < k->n_calls; i++) {
+        r = run(g, &k->call[i], k->blob + k->call[i].args);
+    }
+    end = rt_capture_end(g->rt, ret);
+    if (r < 0) {
+        rt_graph_free(g->rt, *ret);
+    }
+    return r < 0 ? r : end;
 }
 
-static int capture_end(struct gpu *g)
+/* What was recorded since the last segment becomes one, and is launched. */
+static int record_segment(struct gpu *g)
 {
     struct gpu_step *s = g->step;
     struct rt_graph *graph;
-    int r = rt_capture_end(g->rt, &graph);
+    int r = capture(g, s->held, &graph);
 
-    s->capturing = false;
     if (r < 0) {
         return r;
     }
@@ -243,7 +274,23 @@ static int capture_end(struct gpu *g)
         rt_graph_free(g->rt, graph);
         return r;
     }
-    return rt_graph_launch(g->rt, graph);
+    return launch_segment(g);
+}
+
+static int record_or_run(struct gpu *g, const struct call *c, const void *args)
+{
+    struct gpu_step *s = g->step;
+    int r;
+
+    if (c->kind == CALL_LIB && !s->at->warm) {
+        s->at->warm = true;
+        r = fall_back(g);
+        s->eager++;
+        return r < 0 ? r : run(g, c, args);
+    }
+    r = record(s->at, c, args);
+    s->i_call = s->at->n_calls;
+    return r;
 }
 
 static int call(struct gpu *g, const struct call *c, const void *args)
@@ -251,24 +298,20 @@ static int call(struct gpu *g, const struct call *c, const void *args)
     struct gpu_step *s = g->step;
     int r = gpu_after_load(g);
 
+    if (r < 0) {
+        return r;
+    }
     switch (s->mode) {
     case REPLAY:
         return replay(g, c, args);
-    case CAPTURE:
-        if (!s->capturing) {
-            r = capture_begin(g);
-        }
-        if (r == 0) {
-            r = record(s->at, c, args);
-        }
-        s->captured++;
-        break;
+    case RECORD:
+        return record_or_run(g, c, args);
     case EAGER:
     case OUTSIDE:
-        s->eager++;
         break;
     }
-    return r < 0 ? r : run(g, c, args);
+    s->eager++;
+    return run(g, c, args);
 }
 
 int gpu_launch(struct kern *k, const void *fn, struct rt_grid grid, unsigned threads, size_t smem,
@@ -328,16 +371,10 @@ int gpu_step_flush(struct gpu *g)
 {
     struct gpu_step *s = g->step;
 
-    if (s == NULL) {
+    if (s == NULL || s->held == s->i_call) {
         return 0;
     }
-    if (s->mode == CAPTURE && s->capturing) {
-        return capture_end(g);
-    }
-    if (s->mode == REPLAY && s->held < s->i_call) {
-        return fall_back(g);
-    }
-    return 0;
+    return s->mode == RECORD ? record_segment(g) : s->mode == REPLAY ? fall_back(g) : 0;
 }
 
 int gpu_step_begin(struct gpu *g, uint64_t shape_key)
@@ -346,19 +383,15 @@ int gpu_step_begin(struct gpu *g, uint64_t shape_key)
 
     s->mode = EAGER;
     s->at = NULL;
-    s->eager = s->captured = s->replayed = 0;
+    s->eager = s->graphed = 0;
     s->i_call = s->i_segment = s->held = 0;
     if (!s->graphs || shape_key == 0) {
         return 0;
     }
     s->at = key_of(g, shape_key);
-    if (s->at->used == 0) {
-        s->mode = EAGER;
-    } else if (s->at->complete) {
-        s->mode = REPLAY;
-    } else {
-        clear(g, s->at);
-        s->mode = CAPTURE;
+    s->mode = s->at->complete ? REPLAY : RECORD;
+    if (s->mode == RECORD) {
+        clear(g, s->at); /* of a step that never ended */
     }
     s->at->used = ++s->clock;
     return 0;
@@ -369,15 +402,15 @@ int gpu_step_end(struct gpu *g)
     struct gpu_step *s = g->step;
     int r = gpu_step_flush(g);
 
-    if (s->mode == CAPTURE && r == 0) {
+    if (s->mode == RECORD && r == 0) {
         s->at->complete = true;
     } else if (s->mode == REPLAY && s->i_segment < s->at->n_segments) {
         /* Shorter than the recorded one: what ran was the same so far, but the
          * rest is not to be expected again. */
         clear(g, s->at);
     }
-    g->base.stats.launches += s->eager + s->captured;
-    g->base.stats.graph_launches += s->replayed;
+    g->base.stats.launches += s->eager;
+    g->base.stats.graph_launches += s->graphed;
     s->mode = OUTSIDE;
     s->at = NULL;
     return r;

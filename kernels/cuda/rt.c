@@ -244,6 +244,15 @@ static int allow(struct rt *rt, const void *fn, size_t smem)
     return r;
 }
 
+/* Kernels are loaded when they are first wanted. */
+int rt_prepare(struct rt *rt, const void *fn, size_t smem)
+{
+    struct cudaFuncAttributes a;
+    int r = check(rt, "kernel", cudaFuncGetAttributes(&a, fn));
+
+    return r == 0 && smem > SMEM_DEFAULT ? allow(rt, fn, smem) : r;
+}
+
 int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid grid,
               unsigned threads, size_t smem, const void *args, size_t n)
 {

@@ -63,6 +63,9 @@ void rt_host_free(struct rt *rt, void *p);
 int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to, const void *from,
             size_t n);
 int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n);
+/* Whatever a first launch of fn with smem bytes would do besides launching: a
+ * capture is not the place for it. */
+int rt_prepare(struct rt *rt, const void *fn, size_t smem);
 /* fn takes one struct of n bytes by value. */
 int rt_launch(struct rt *rt, enum rt_stream s, const void *fn, struct rt_grid grid,
               unsigned threads, size_t smem, const void *args, size_t n);
@@ -79,7 +82,8 @@ int rt_event_sync(struct rt *rt, struct rt_event *e);
 /* What comes on s waits for what e recorded last; the host does not. */
 int rt_event_wait(struct rt *rt, struct rt_event *e, enum rt_stream s);
 
-/* What is launched on RT_MAIN between the two is recorded, not run. */
+/* What is launched on RT_MAIN between the two is recorded, not run. Nothing else
+ * may be called between them: no allocation, no event, no wait. */
 int rt_capture_begin(struct rt *rt);
 int rt_capture_end(struct rt *rt, struct rt_graph **ret);
 int rt_graph_launch(struct rt *rt, struct rt_graph *g);

@@ -239,7 +239,7 @@ static void clock_form(const struct form *f)
 
     key++;
     must(kern_upload(k, n_rows, &n, sizeof(n)), "upload");
-    for (int i = 0; i < 3; i++) { /* eager, captured, replayed */
+    for (int i = 0; i < 3; i++) { /* captured, replayed */
         once(f, key);
     }
     kern_stats_reset(k);

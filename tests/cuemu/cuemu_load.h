@@ -20,6 +20,7 @@ struct cuemu_load {
     int64_t live;        /* allocations, of the device and pinned */
     /* RT_MAIN: graphs launched; copies from and to the host */
     uint64_t graphs, uploads, downloads;
+    uint64_t captured;
     int64_t kept; /* graphs that were captured and not freed */
 };
 

@@ -383,7 +383,9 @@ attn, linear o, norm, router, expert_up, expert_down. Compact weights take two m
 expert. Fills and copies within the device are counted as kernels. All counts of this section are
 those that tests/daemon/test_replay.c asserts on the emulator, over a small model of the same kinds
 of layers: {COUNT['MOE_LAYER']} a MoE layer ({COUNT['MOE_LAYER_COMPACT']} compact), {COUNT['DENSE_LAYER']} a dense one, {COUNT['BESIDE']} beside them, {COUNT['MODULE']} a module. In the same stream,
-one after the other, come graphs (what is no kernel cuts a step into several), uploads and downloads.
+one after the other, come graphs, uploads and downloads: the plan in, one graph, captured when its shape
+first comes, the results out. Masks, where rows have them, are one copy more, all together, ordered
+behind the trunk, and cut the step into {COUNT['GRAPHS_MASKED']} graphs; penalties are one copy more before the graph.
 ''')
     rows = [('a step of one sequence', 'kernels', 'compact', 'graphs',
              'uploads', 'downloads', 'gaps ms, H200', 'copies ms')]
@@ -392,8 +394,8 @@ one after the other, come graphs (what is no kernel cuts a step into several), u
                      *copies_of(depth), f'{all[depth, False] * us * 1e-3:.2f}',
                      f'{copies_ms(depth):.3f}'))
     table(rows)
-    print(f'''*Copies ms*: {COPY_US} us a copy or a graph's start, assumed. Uploads are few bytes each, and most come
-before the first graph; what the host takes to submit them is not in it.
+    print(f'''*Copies ms*: {COPY_US} us a copy or a graph's start, assumed. The graph starts when the host has gone
+through the whole step; what it takes for that is not in it.
 
 ''', end='')
     rows = [('H200, one sequence, depth 0', 'ms', 'tok/s')]

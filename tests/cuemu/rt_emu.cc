@@ -190,11 +190,20 @@ int rt_info(struct rt *rt, struct rt_info *ret)
     return 0;
 }
 
+/* As a device says in a capture that anything else would break. */
+static bool refused(const struct rt *rt, const char *what)
+{
+    if (rt->capturing) {
+        fprintf(stderr, "cuemu: %s inside of a capture\n", what);
+        cuemu_stat.errors++;
+    }
+    return rt->capturing;
+}
+
 int rt_alloc(struct rt *rt, size_t n, void **ret)
 {
-    void *p = cuemu_malloc(n);
+    void *p = refused(rt, "an allocation") ? nullptr : cuemu_malloc(n);
 
-    (void)rt;
     cuemu_load_stat.live += p != nullptr;
     if (p == nullptr) {
         return -ENOMEM;
@@ -206,6 +215,7 @@ int rt_alloc(struct rt *rt, size_t n, void **ret)
 
 void rt_free(struct rt *rt, void *p)
 {
+    (void)refused(rt, "cudaFree");
     run_all(rt); /* as cudaFree */
     if (p != nullptr) {
         cuemu_load_stat.live--;
@@ -255,6 +265,9 @@ int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
     l->bytes += leaves;
     l->in_flight += leaves;
     l->max_in_flight = std::max(l->max_in_flight, l->in_flight);
+    if (kind != RT_ON_DEVICE && s == RT_MAIN && refused(rt, "a copy")) {
+        return -EINVAL; /* the host writes that memory again meanwhile */
+    }
     return submit(
         rt, s, [=] { memmove(to, from, n); }, leaves);
 }
@@ -262,6 +275,14 @@ int rt_copy(struct rt *rt, enum rt_stream s, enum rt_copy kind, void *to,
 int rt_fill(struct rt *rt, enum rt_stream s, void *to, int byte, size_t n)
 {
     return submit(rt, s, [=] { memset(to, byte, n); });
+}
+
+int rt_prepare(struct rt *rt, const void *fn, size_t smem)
+{
+    (void)fn;
+    return refused(rt, "a kernel is loaded") || smem > cuemu_opt.smem_limit
+               ? -EINVAL
+               : 0;
 }
 
 int rt_launch(struct rt *rt, enum rt_stream s, const void *fn,
@@ -299,8 +320,7 @@ int rt_call(struct rt *rt, enum rt_stream s,
 
 int rt_sync(struct rt *rt, enum rt_stream s)
 {
-    if (s == RT_MAIN && rt->capturing) {
-        fprintf(stderr, "cuemu: a wait inside of a capture\n");
+    if (s == RT_MAIN && refused(rt, "a wait")) {
         return -EINVAL;
     }
     while (!rt->queue[s].empty()) {
@@ -324,6 +344,7 @@ void rt_event_free(struct rt *rt, struct rt_event *e)
 
 int rt_event_record(struct rt *rt, struct rt_event *e, enum rt_stream s)
 {
+    (void)refused(rt, "an event");
     e->recorded++;
     e->stream = s;
     push(rt, s, {nullptr, e, e->recorded, false, 0, false});
@@ -363,6 +384,7 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
         return -ENOMEM;
     }
     cuemu_load_stat.kept++;
+    cuemu_load_stat.captured++;
     g->calls.swap(rt->recorded);
     *ret = g;
     return 0;
