@@ -500,8 +500,8 @@ static size_t part_bytes(int rows, int n_head, int pages)
 }
 
 /* At most a turn a row and KV head. */
-extern "C" void gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages,
-                                 uint64_t *ret_part, uint64_t *ret_turns)
+extern "C" void gpu_attn_scratch(int rows, int n_head, int n_kv_head, int pages, uint64_t *ret_part,
+                                 uint64_t *ret_turns)
 {
     rows = gpu_min(rows, FEW_ROWS);
     *ret_part = part_bytes(rows, n_head, pages);

@@ -109,10 +109,10 @@ static void scratch_sizes(const struct kern_sizes *s, uint64_t ret[GPU_N_SCRATCH
     ret[GPU_SCRATCH_JOIN] = 0;
 }
 
-/* The scratch, and the staging of weight.c. */
+/* The scratch, what results come back through, and the staging of weight.c. */
 static uint64_t gpu_scratch_bytes(const struct kern_sizes *s)
 {
-    uint64_t each[GPU_N_SCRATCH], n = gpu_load_bytes();
+    uint64_t each[GPU_N_SCRATCH], n = GPU_BACK + gpu_load_bytes();
 
     scratch_sizes(s, each);
     for (int i = 0; i < GPU_N_SCRATCH; i++) {
@@ -347,7 +347,7 @@ static void gpu_close(struct kern *k)
         for (int i = 0; i < GPU_N_SCRATCH; i++) {
             gpu_mem_free(g, g->scratch[i].at, g->scratch[i].n);
         }
-        gpu_mem_free(g, g->counts, GPU_BACK);
+        rt_free(g->rt, g->counts);
         rt_host_free(g->rt, g->back_host);
         rt_host_free(g->rt, g->down);
         rt_close(g->rt);
@@ -387,11 +387,10 @@ static int set_up(struct gpu *g, const struct kern_open_args *a, char *why, size
     if (r < 0) {
         return r;
     }
-    if ((r = gpu_mem_alloc(g, GPU_BACK, &p)) < 0) {
+    if ((r = rt_alloc(g->rt, GPU_BACK, &p)) < 0) { /* scratch_bytes has it */
         return r;
     }
     g->counts = p;
-    g->base.memory = g->budget - g->used;
     if ((r = rt_fill(g->rt, RT_MAIN, p, 0, GPU_BACK)) < 0 ||
         (r = rt_host_alloc(g->rt, GPU_BACK, &p)) < 0) {
         return r;

@@ -429,7 +429,6 @@ static void test_more_than_the_budget_is_refused(void **state)
  * stays free. */
 static void shares(const struct kt_backend *b)
 {
-    enum { MIB = 1 << 20 };
     static const struct {
         const char *device; /* MiB */
         double share;
@@ -445,9 +444,7 @@ static void shares(const struct kt_backend *b)
                                    .memory_utilization = cases[i].share,
                                    .why = why,
                                    .why_n = sizeof(why)};
-        /* of it a MiB and 64 bytes are what results come back through */
-        uint64_t want =
-            cases[i].mib == 0 ? 0 : (uint64_t)(cases[i].mib * MIB) - MIB - 64;
+        uint64_t want = (uint64_t)(cases[i].mib * 1048576);
         struct kern_buf *buf, *more;
         struct kern *k;
 
