@@ -53,7 +53,11 @@
  *                                                      0.53, 0.55 kept
  *   4 rows of 11264 columns, x from L2: BF16, compact       0.71, 0.60
  *   k cut, x packed in L1                                   0.89, 0.71  kept
+ *   4 rows, BF16: 2, 4, 8 KiB ahead  at 53 GB/s 1.03, 0.96, 0.90; at 73
+ *                                    0.81, 0.84; 4 KiB kept
  *   8 rows, BF16 and compact: 2, 3 tiles ahead              no matter
+ *   (from L3 they get 0.94 of the multiplier, as from L2: what misses is lines
+ *   under way to memory, and a longer way ahead adds none)
  *   MXFP4, of the peak; 6, 10, 14 rows: decoded to L1 before 0.40, 0.46, 0.50
  *   decoded in registers for each 8 rows       0.50, 0.57, 0.56
  *   (tests/bench/bench_expert, 112 rows: some 14 an expert)      0.59
