@@ -29,6 +29,10 @@ int draw_init(struct draw *d, struct kern *k, struct forward *f, int max_rows,
     d->n_words = (f->s->vocab + 31) / 32;
     bufs_init(b, k);
     bufs_make(b, &d->mask_dev, (size_t)f->tile, (size_t)d->n_words, 4);
+    /* every token of every row, so that no history can ask for memory later:
+     * on a device, where the pools have the rest, it would be refused */
+    bufs_make(b, &d->pen_dev, (size_t)f->tile, (size_t)f->s->vocab,
+              sizeof(struct kern_penalty));
     if (k == NULL) {
         return 0;
     }
@@ -72,10 +76,6 @@ void draw_finish(struct draw *d)
     d->mask = NULL;
     d->row0 = d->n_draft = NULL;
     d->draft = NULL;
-    if (d->pen_dev.buf != NULL) {
-        kern_buf_free(d->k, d->pen_dev.buf);
-        d->pen_dev.buf = NULL;
-    }
     bufs_finish(&d->bufs);
 }
 
@@ -140,27 +140,6 @@ static int upload_masks(struct draw *d)
                        (size_t)d->n_masks * n * sizeof(*d->mask));
 }
 
-static int upload_penalties(struct draw *d)
-{
-    size_t bytes = (size_t)d->n_pen * sizeof(*d->pen);
-    int r;
-
-    if (bytes == 0) {
-        return 0;
-    }
-    if (d->pen_dev.buf == NULL || d->pen_dev.buf->bytes < bytes) {
-        struct kern_buf *buf;
-
-        r = kern_buf_new(d->k, (size_t)d->cap_pen * sizeof(*d->pen), &buf);
-        if (r < 0) {
-            return r;
-        }
-        kern_buf_free(d->k, d->pen_dev.buf);
-        d->pen_dev.buf = buf;
-    }
-    return kern_upload(d->k, d->pen_dev, d->pen, bytes);
-}
-
 /* ---- what crosses ---- */
 
 static int n_tiles(const struct draw *d, int rows)
@@ -202,7 +181,9 @@ int draw_stage(struct draw *d, struct block *in, struct block *out, int n_spans)
     d->n_accept = block_take(out, spans, 4, &d->n_accept_dev);
     d->next = block_take(out, spans, 4, &d->next_dev);
     d->out = block_take(out, n, sizeof(*d->out), &d->out_dev);
-    return upload_penalties(d);
+    return d->n_pen == 0 ? 0
+                         : kern_upload(d->k, d->pen_dev, d->pen,
+                                       (size_t)d->n_pen * sizeof(*d->pen));
 }
 
 /* ---- what runs ---- */

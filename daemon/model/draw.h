@@ -34,7 +34,7 @@ struct draw {
     struct bufs bufs;
     struct kern_ptr n_dev, src_dev, pos_dev, row_dev, out_dev, mask_dev;
     struct kern_ptr row0_dev, n_draft_dev, draft_dev, n_accept_dev, next_dev;
-    struct kern_ptr pen_dev; /* grows with the histories */
+    struct kern_ptr pen_dev;
 };
 
 /* With k NULL only counts bytes. */

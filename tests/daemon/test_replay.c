@@ -218,6 +218,37 @@ static void test_drafting_waits_once(void **state)
     mk_close(k);
 }
 
+/* Histories that grow take no memory, which a device whose pools are full has
+ * not, and spoil no graph: penalties are one copy more. */
+static void test_penalties_are_one_copy(void **state)
+{
+    static struct mk_req r;
+    struct mk_req *one = &r;
+    struct mk *k = mk_open(test_data("step-tiny"), gpu(), -1, 0);
+    const struct mk_case *c = &mk_cases(NULL)[3];
+    struct model_sampling p = mk_greedy;
+    int n_steps = 0;
+
+    (void)state;
+    p.max_drafts = 3;
+    p.repetition = 1.1f;
+    mk_start(k, &r, &p, c->prompt, c->n_prompt, 60);
+    while (!r.done) {
+        struct cost cost = step_cost(k, &one, 1);
+
+        assert_int_equal(cost.eager, 0);
+        assert_int_equal(cost.waits, 1);
+        assert_int_equal(cost.allocations, 0);
+        if (n_steps++ > 0) {
+            check_beside(&cost, GRAPHS_DEPTH_3, UPLOADS_DEPTH_3 + 1,
+                         DOWNLOADS_DEPTH_3);
+        }
+    }
+    assert_true(n_steps > 5);
+    mk_end(k, &r);
+    mk_close(k);
+}
+
 /* The numbers of kernels and copies. */
 static void check_kernels(enum model_weights weights, int moe_layer)
 {
@@ -336,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_decode_is_a_replay),
         cmocka_unit_test(test_shapes_are_kept_apart),
         cmocka_unit_test(test_drafting_waits_once),
+        cmocka_unit_test(test_penalties_are_one_copy),
         cmocka_unit_test(test_masks_are_one_copy),
         cmocka_unit_test(test_kernels_of_a_decode_step),
         cmocka_unit_test(test_joins_of_a_decode_step),
