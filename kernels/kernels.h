@@ -95,7 +95,8 @@ struct kern_open_args {
     const int *devices; /* device numbers; NULL, 0 = the backend's choice */
     int n_devices;
     int n_threads;   /* cpu: worker threads, 0 = one a core allowed to us */
-    const char *isa; /* cpu: avx512bf16|avx512|avx2|portable, NULL = best */
+    const char *isa; /* cpu: avx512bf16|avx512|avx2|neonbf16|portable, NULL =
+                      * best */
     bool exact;      /* results as design.md 4.1 (cpu and ref: always); cuda
                       * without: GPU_LT_ROWS rows and more by cuBLASLt */
     bool no_graphs;  /* cuda: every step launched kernel by kernel */

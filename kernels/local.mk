@@ -33,7 +33,7 @@ KERNELS_ISA_SOURCES = kernels/cpu/act.h kernels/cpu/attn.c \
 	kernels/cpu/norm.c kernels/cpu/norm.h kernels/cpu/ops.h \
 	kernels/cpu/qkv.c kernels/cpu/router.c kernels/cpu/sample.c \
 	kernels/cpu/simd.h kernels/cpu/simd_avx2.h kernels/cpu/simd_avx512.h \
-	kernels/cpu/simd_portable.h kernels/cpu/swiglu.c kernels/cpu/table.c \
+	kernels/cpu/simd_neonbf16.h kernels/cpu/simd_portable.h kernels/cpu/swiglu.c kernels/cpu/table.c \
 	kernels/cpu/tile.c kernels/cpu/tile.h kernels/cpu/tile_fold.h \
 	kernels/cpu/tile_reg.h
 
@@ -66,6 +66,14 @@ kernels_libkernels_cpu_avx512bf16_a_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DKERN_ISA=avx512bf16
 kernels_libkernels_cpu_avx512bf16_a_CFLAGS = $(AM_CFLAGS) $(AVX512BF16_CFLAGS)
 KERNELS_CPU_PATHS += kernels/libkernels_cpu_avx512bf16.a
+endif
+
+if HAVE_NEONBF16
+noinst_LIBRARIES += kernels/libkernels_cpu_neonbf16.a
+kernels_libkernels_cpu_neonbf16_a_SOURCES = $(KERNELS_ISA_SOURCES)
+kernels_libkernels_cpu_neonbf16_a_CPPFLAGS = $(AM_CPPFLAGS) -DKERN_ISA=neonbf16
+kernels_libkernels_cpu_neonbf16_a_CFLAGS = $(AM_CFLAGS) $(NEONBF16_CFLAGS)
+KERNELS_CPU_PATHS += kernels/libkernels_cpu_neonbf16.a
 endif
 
 # What a program that computes links. kernels.c names the backends, ref only

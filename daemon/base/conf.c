@@ -39,8 +39,8 @@ static const char *const backends[] = {"auto", "cpu", "cuda",
                                        "cuda-emulated",
 #endif
                                        NULL};
-static const char *const isas[] = {"auto", "avx512bf16", "avx512",
-                                   "avx2", "portable",   NULL};
+static const char *const isas[] = {"auto",     "avx512bf16", "avx512", "avx2",
+                                   "neonbf16", "portable",   NULL};
 static const char *const weights[] = {"auto", "map",     "lock",
                                       "copy", "compact", NULL};
 static const char *const depths[] = {"require", "auto", "0", "1",
@@ -106,7 +106,7 @@ static const struct conf_key table[] = {
     NUMBER(memory_utilization, CONF_REAL, "0", 0, 0.99, "",
         "The share of memory that a plan may fill", false),
     BOOL(cuda_graphs, "yes",
-        "Whether a step on a GPU is replayed as a graph", false),
+        "Whether a step on a GPU is a graph", false),
     BOOL(exact, "yes",
         "Whether an answer computed with CUDA is a function of its request alone",
         false),

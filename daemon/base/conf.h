@@ -36,7 +36,7 @@ struct conf {
     char *model;                /* folder; "" = not given */
     char *served_model_name;    /* "" = the folder's name */
     const char *backend;        /* auto, cpu, cuda */
-    const char *isa;            /* auto, avx512bf16, avx512, avx2, portable */
+    const char *isa;            /* auto, or a name of kernels/cpu/isa.c */
     int threads;                /* 0 = all that we may use */
     int weights;                /* enum conf_weights */
     const char *state_dir;      /* "": $STATE_DIRECTORY, else none */

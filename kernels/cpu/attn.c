@@ -49,7 +49,7 @@
 /* A transposed page: [TOK / BLOCK][QK_STEPS][BLOCK] elements of 32 bits, so
  * that what one tile reads lies together and stays in L1. With the BF16 dot
  * product a step is a pair of channels, else one channel as F32. */
-#if ISA_LEVEL == 3
+#if ISA_BF16
 #define QK_STEPS (D / 2)
 #else
 #define QK_STEPS D
@@ -137,7 +137,7 @@ static void load_k(struct work *w, const uint16_t *k, int t0, int t1)
             vi_transpose(r);
 #pragma GCC unroll 16
             for (int i = 0; i < VF_N; i++) {
-#if ISA_LEVEL == 3
+#if ISA_BF16
                 vi_store(to + (d + i) * BLOCK, r[i]);
 #else
                 vi_store(to + 2 * (d + i) * BLOCK, vi_low_bf16(r[i]));
@@ -161,7 +161,7 @@ static void load_v(float *to, const uint16_t *v, int t0, int t1)
 
 static void load_q(uint32_t *to, const uint16_t *q)
 {
-#if ISA_LEVEL == 3
+#if ISA_BF16
     memcpy(to, q, D * 2);
 #else
     for (int i = 0; i < D; i += VF_N) {
@@ -174,9 +174,8 @@ static void load_q(uint32_t *to, const uint16_t *q)
 
 INLINE vf qk(vf acc, const uint32_t *k, uint32_t q)
 {
-#if ISA_LEVEL == 3
-    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(k),
-                            (__m512bh)_mm512_set1_epi32((int)q));
+#if ISA_BF16
+    return dot_pairs(acc, k, q);
 #else
     float f;
 

@@ -93,6 +93,7 @@ struct cpu_isa {
 };
 
 extern const struct cpu_isa cpu_isa_portable;
+extern const struct cpu_isa cpu_isa_neonbf16;
 extern const struct cpu_isa cpu_isa_avx2;
 extern const struct cpu_isa cpu_isa_avx512;
 extern const struct cpu_isa cpu_isa_avx512bf16;

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright 2026 The stepd authors
  *
- * Which path this CPU runs. __builtin_cpu_supports reads CPUID and, for what
- * needs it, whether the kernel saves the registers (XGETBV); under valgrind it
- * sees the CPU that valgrind shows.
+ * Which path this CPU runs. On x86 __builtin_cpu_supports reads CPUID and, for
+ * what needs it, whether the kernel saves the registers (XGETBV); under
+ * valgrind it sees the CPU that valgrind shows. On aarch64 the kernel tells.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "config.h"
+#ifdef HAVE_NEONBF16
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #include "kernels/cpu/cpu.h"
 
 static bool always(void)
@@ -40,6 +44,13 @@ static bool has_avx512bf16(void)
 }
 #endif
 
+#ifdef HAVE_NEONBF16
+static bool has_neonbf16(void)
+{
+    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+}
+#endif
+
 /* Best first. */
 static const struct {
     const struct cpu_isa *isa;
@@ -54,10 +65,14 @@ static const struct {
 #ifdef HAVE_AVX2
     {&cpu_isa_avx2, has_avx2},
 #endif
+#ifdef HAVE_NEONBF16
+    {&cpu_isa_neonbf16, has_neonbf16},
+#endif
     {&cpu_isa_portable, always},
 };
 
-static const char *const names[] = {"avx512bf16", "avx512", "avx2", "portable"};
+static const char *const names[] = {"avx512bf16", "avx512", "avx2", "neonbf16",
+                                    "portable"};
 
 int cpu_isa_find(const char *name, const struct cpu_isa **ret)
 {

@@ -5,22 +5,23 @@
 
 /*
  * Vectors of the natural width of one instruction set. A file that includes
- * this is compiled once per path with -DKERN_ISA=portable|avx2|avx512|
+ * this is compiled once per path with -DKERN_ISA=portable|neonbf16|avx2|avx512|
  * avx512bf16, and everything it exports is named through ISA(), so that all
  * paths live in one program. The path is taken from KERN_ISA and not from the
  * compiler's macros: -march=native in CFLAGS must not merge two paths.
  *
  *   vf, vi      VF_N floats, VF_N int32
  *   wv          DOT_K consecutive BF16 weights in the form that dot() takes
- *   xt          one element of a prepared activation row (x_prepare)
+ *   xt          one element of a prepared activation row (x_prepare): BF16 as
+ *               it lies where ISA_BF16, else float
  *
  * What fixes the order of a sum lives here and nowhere else: dot() adds DOT_K
  * products, lane j taking the products 2j and then 2j + 1 of the chunk, and
  * vf_sum folds lane i with lane i + half, halving down to one.
  *
  * Portable has no fused multiply-add (libm's is a call a lane): vf_fma is a
- * product and a sum there. In a dot of BF16 values that is the same thing, the
- * product being exact.
+ * product and a sum there. In a dot of BF16 values that is the same thing where
+ * F32 holds the product, which is always short of overflow and underflow.
  */
 
 #include <stdbool.h>
@@ -36,10 +37,20 @@
 #define ISA(name) ISA_CAT(name, KERN_ISA)
 
 #define ISA_LEVEL_portable 0
+#define ISA_LEVEL_neonbf16 0 /* but for ISA_BF16 */
 #define ISA_LEVEL_avx2 1
 #define ISA_LEVEL_avx512 2
 #define ISA_LEVEL_avx512bf16 3
 #define ISA_LEVEL ISA_CAT(ISA_LEVEL, KERN_ISA)
+
+/* Whether dot() multiplies BF16: activation rows are then used where they lie.
+ */
+#define ISA_BF16_portable 0
+#define ISA_BF16_neonbf16 1
+#define ISA_BF16_avx2 0
+#define ISA_BF16_avx512 0
+#define ISA_BF16_avx512bf16 1
+#define ISA_BF16 ISA_CAT(ISA_BF16, KERN_ISA)
 
 #define INLINE static inline __attribute__((always_inline, unused))
 

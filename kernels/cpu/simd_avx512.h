@@ -444,6 +444,13 @@ INLINE vf dot(vf acc, wv w, const xt *x)
     return _mm512_dpbf16_ps(acc, w, (__m512bh)_mm512_loadu_si512(x));
 }
 
+/* Pairs of BF16, a lane each, times the pair q. */
+INLINE vf dot_pairs(vf acc, const uint32_t *pairs, uint32_t q)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_loadu_si512(pairs),
+                            (__m512bh)_mm512_set1_epi32((int)q));
+}
+
 INLINE void wv_mx(wv out[1], const uint8_t *q, const struct mx_table *t,
                   uint8_t scale)
 {

@@ -210,15 +210,6 @@ INLINE void vf_store_bf16(void *p, vf x)
     vf_store_bf16_n(p, x, 4);
 }
 
-/* ---- dot products ---- */
-
-#define DOT_K 8
-
-typedef float xt;
-typedef struct {
-    vf even, odd;
-} wv;
-
 /* The BF16 in the low or the high half of each element, as F32 bits. */
 INLINE vi vi_low_bf16(vi u)
 {
@@ -232,6 +223,19 @@ INLINE vi vi_high_bf16(vi u)
 
     return u & mask;
 }
+
+/* ---- dot products ---- */
+
+#if ISA_BF16
+#include "kernels/cpu/simd_neonbf16.h"
+#else
+
+#define DOT_K 8
+
+typedef float xt;
+typedef struct {
+    vf even, odd;
+} wv;
 
 INLINE wv wv_load(const uint8_t *w)
 {
@@ -285,6 +289,8 @@ INLINE float xt_get(const xt *x, int k)
 {
     return x[(k & ~7) + (k & 1) * 4 + (k % 8) / 2];
 }
+
+#endif
 
 /* ---- a 4 x 4 block of 32-bit elements, transposed ---- */
 

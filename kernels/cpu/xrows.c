@@ -16,7 +16,7 @@ static size_t prepared_stride(int cols)
 
 static void prepare(xt *to, const uint16_t *from, int cols)
 {
-#if ISA_LEVEL == 3
+#if ISA_BF16
     memcpy(to, from, (size_t)cols * 2);
     memset(to + cols, 0, (size_t)(-cols & 31) * 2);
 #else

@@ -25,7 +25,8 @@ const struct model_sampling mk_greedy = {
 
 static const struct mk_backend all[] = {
     {"ref", NULL, 1},     {"cpu", "portable", 1},   {"cpu", "avx2", 1},
-    {"cpu", "avx512", 1}, {"cpu", "avx512bf16", 1}, {"cpu", NULL, 2},
+    {"cpu", "avx512", 1}, {"cpu", "avx512bf16", 1}, {"cpu", "neonbf16", 1},
+    {"cpu", NULL, 2},
 };
 enum { N_ALL = sizeof(all) / sizeof(all[0]) };
 

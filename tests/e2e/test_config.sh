@@ -95,7 +95,7 @@ cp "$MODEL/model-00002.safetensors" "$tmp/cut"
 run 65 "$STEPD" --check --model "$tmp/cut" --config "$tmp/empty.conf"
 said 'problem: tokenizer: '
 # A check ends as the start does where there is nothing to compute with.
-for wish in backend=cuda isa=avx512bf16 isa=avx512 isa=avx2; do
+for wish in backend=cuda isa=avx512bf16 isa=avx512 isa=avx2 isa=neonbf16; do
     got=0
     "$STEPD" --check --model "$MODEL" --config "$tmp/empty.conf" \
         --set "$wish" >"$tmp/wish.out" 2>&1 || got=$?

@@ -3,7 +3,8 @@
 # Copyright 2026 The stepd authors
 #
 # make check-aarch64: kernels/ and the tests of its CPU path, cross-built for
-# aarch64 (the portable path, which GCC lowers to NEON) and run by qemu-user.
+# aarch64 and run by qemu-user: the portable path, which GCC lowers to NEON, on a
+# CPU without BF16 instructions, and that with them beside it on one that has.
 # cross/cmocka.h stands in for cmocka, which the target does not have. Needs
 # gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user; skips without.
 
@@ -26,7 +27,7 @@ trap 'rm -rf "$work"' EXIT
 
 # What configure would write: none of x86's paths.
 mkdir "$work/tests"
-: >"$work/config.h"
+echo '#define HAVE_NEONBF16 1' >"$work/config.h"
 printf '#define TEST_SRCDIR "%s"\n#define TEST_BUILDDIR "%s"\n' \
     "$top" "$top" >"$work/tests/paths.h"
 
@@ -55,11 +56,42 @@ done
 compile kernels/plugin.c plugin
 for f in "${path[@]}"; do
     compile "kernels/cpu/$f.c" "path-$f" -DKERN_ISA=portable
+    compile "kernels/cpu/$f.c" "bf16-$f" -DKERN_ISA=neonbf16 \
+        -march=armv8.2-a+bf16
 done
 for f in "$top"/kernels/ref/*.c; do
     compile "kernels/ref/${f##*/}" "ref-$(basename "$f" .c)"
 done
 compile tests/kernels/kt.c kt
+
+# The path that each of them takes by itself.
+cat >"$work/best.c" <<'EOF'
+#include <stdio.h>
+#include "kernels/kernels.h"
+
+int main(void)
+{
+    struct kern_open_args a = {.n_threads = 1};
+    struct kern *k;
+    char text[64];
+
+    if (kern_open(kern_find("cpu"), &a, &k) < 0) {
+        return 1;
+    }
+    puts(kern_describe(k, text, sizeof(text)));
+    kern_close(k);
+    return 0;
+}
+EOF
+"$cc" "${flags[@]}" -o "$work/best" "$work/best.c" "${objects[@]}" -lm -ldl \
+    2>"$work/log" || { cat "$work/log"; exit 1; }
+for want in 'cortex-a72 portable' 'max neonbf16'; do
+    got=$("$qemu" -cpu "${want% *}" "$work/best")
+    if [ "$got" != "cpu ${want#* }, 1 thread" ]; then
+        echo "${want% *}: $got, not ${want#* }"
+        exit 1
+    fi
+done
 
 for t in "${tests[@]}"; do
     "$cc" "${flags[@]}" -o "$work/test_$t" "$top/tests/kernels/test_$t.c" \
@@ -67,11 +99,13 @@ for t in "${tests[@]}"; do
         cat "$work/log"
         exit 1
     }
-    if ! timeout "${AARCH64_SECONDS:-900}" "$qemu" "$work/test_$t" \
-        >"$work/out" 2>&1; then
-        cat "$work/out"
-        echo "test_$t failed on aarch64"
-        exit 1
-    fi
-    echo "aarch64: test_$t: $(grep -c '^ok ' "$work/out") passed"
+    for cpu in cortex-a72 max; do
+        if ! timeout "${AARCH64_SECONDS:-900}" "$qemu" -cpu "$cpu" \
+            "$work/test_$t" >"$work/out" 2>&1; then
+            cat "$work/out"
+            echo "test_$t failed on aarch64, $cpu"
+            exit 1
+        fi
+        echo "aarch64, $cpu: test_$t: $(grep -c '^ok ' "$work/out") passed"
+    done
 done

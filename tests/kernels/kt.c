@@ -17,7 +17,8 @@ const struct kt_backend kt_ref = {"ref", NULL, 1};
 static const struct kt_backend candidates[] = {
     {"cpu", "portable", 1},   {"cpu", "portable", 2},   {"cpu", "avx2", 1},
     {"cpu", "avx2", 2},       {"cpu", "avx512", 1},     {"cpu", "avx512", 2},
-    {"cpu", "avx512bf16", 1}, {"cpu", "avx512bf16", 2},
+    {"cpu", "avx512bf16", 1}, {"cpu", "avx512bf16", 2}, {"cpu", "neonbf16", 1},
+    {"cpu", "neonbf16", 2},
 };
 enum { N_CANDIDATES = sizeof(candidates) / sizeof(candidates[0]) };
 

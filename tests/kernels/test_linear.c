@@ -399,6 +399,45 @@ static void test_extreme_scales_are_exact(void **state)
     kx_each_path(extreme);
 }
 
+#ifdef __aarch64__
+/* The two paths of aarch64 add the same products in the same order: equal bits
+ * where F32 holds every product. */
+static void test_paths_of_aarch64_agree(void **state)
+{
+    static const struct shape shapes[] = {{KERN_BF16, 37, 517},
+                                          {KERN_COMPACT, 37, 517},
+                                          {KERN_FP8_B128, 37, 150},
+                                          {KERN_MXFP4, 37, 544},
+                                          {KERN_NVFP4, 37, 80}};
+    static const struct kt_backend one = {"cpu", "portable", 1},
+                                   other = {"cpu", "neonbf16", 1};
+    float want[40 * 37], got[40 * 37];
+
+    bool there = false;
+
+    (void)state;
+    for (int i = 0; i < kt_n_backends(); i++) {
+        there |= strcmp(kt_backend(i)->isa, other.isa) == 0;
+    }
+    if (!there) {
+        test_skip(NULL, "this CPU has no BF16 instructions");
+        return; /* cross/cmocka.h comes back */
+    }
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        for (int n = 1; n <= 40; n += n < 9 ? 1 : 31) {
+            struct kt *a = kt_open(&one), *b = kt_open(&other);
+
+            run_one(a, &shapes[i], 3 + i, n, want);
+            run_one(b, &shapes[i], 3 + i, n, got);
+            assert_memory_equal(
+                got, want, sizeof(float) * (size_t)n * (size_t)shapes[i].rows);
+            kt_close(b);
+            kt_close(a);
+        }
+    }
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +448,9 @@ int main(void)
         cmocka_unit_test(test_parts_strides_and_sums),
         cmocka_unit_test(test_weights_are_read_once_for_all_rows),
         cmocka_unit_test(test_extreme_scales_are_exact),
+#ifdef __aarch64__
+        cmocka_unit_test(test_paths_of_aarch64_agree),
+#endif
     };
 
     return test_main(tests, NULL, NULL);
