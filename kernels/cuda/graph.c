@@ -13,7 +13,8 @@
  * an op does on the host can fall into a capture. Later steps compare, and when
  * a segment's last launch has come its graph is launched. Where a launch differs,
  * what was held back of the segment is launched as it was recorded, the rest of
- * the step runs eagerly, and the key begins anew.
+ * the step runs eagerly, and the key begins anew. So it does where the device has
+ * no memory left for a graph, which nobody's plan counts; fewer are kept then.
  *
  * One exception: cuBLASLt and NCCL may load kernels and connect devices as they
  * are first called, which no capture is the place for. A key whose steps call them
@@ -25,7 +26,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_KEYS 64 /* shapes kept; the least recently used one goes */
+#define MAX_KEYS 64 /* shapes kept at most; the least recently used one goes */
 
 enum call_kind { CALL_LAUNCH, CALL_COPY, CALL_FILL, CALL_LIB };
 
@@ -60,7 +61,7 @@ struct key {
 enum mode { OUTSIDE, EAGER, RECORD, REPLAY };
 
 struct gpu_step {
-    bool graphs;
+    int n_keys; /* shapes kept; 0: no graphs */
     enum mode mode;
     struct key key[MAX_KEYS];
     struct key *at;
@@ -148,7 +149,7 @@ static struct key *key_of(struct gpu *g, uint64_t shape)
     struct gpu_step *s = g->step;
     struct key *oldest = &s->key[0];
 
-    for (int i = 0; i < MAX_KEYS; i++) {
+    for (int i = 0; i < s->n_keys; i++) {
         if (s->key[i].used != 0 && s->key[i].shape == shape) {
             return &s->key[i];
         }
@@ -191,9 +192,28 @@ static int fall_back(struct gpu *g)
         s->eager++;
     }
     s->mode = EAGER;
-    clear(g, s->at);
+    s->at->complete = false; /* its graphs, which may run now, go at begin */
     s->at = NULL;
     return r;
+}
+
+/* The device has no memory for one graph more: half as many shapes are kept from
+ * now on, none in the end, and the step goes on eagerly. Graphs of other shapes do
+ * not run now. */
+static int keep_fewer(struct gpu *g)
+{
+    struct gpu_step *s = g->step;
+    struct key at = *s->at;
+
+    *s->at = s->key[0];
+    s->key[0] = at;
+    s->at = &s->key[0];
+    s->n_keys /= 2;
+    for (int i = 1; i < MAX_KEYS; i++) {
+        clear(g, &s->key[i]);
+        s->key[i].used = 0;
+    }
+    return fall_back(g);
 }
 
 static bool same(const struct key *k, int i, const struct call *c, const void *args)
@@ -209,10 +229,15 @@ static bool same(const struct key *k, int i, const struct call *c, const void *a
 static int launch_segment(struct gpu *g)
 {
     struct gpu_step *s = g->step;
+    int r = rt_graph_launch(g->rt, s->at->segment[s->i_segment].graph);
 
+    if (r < 0) {
+        return r == -ENOMEM ? keep_fewer(g) : r;
+    }
+    s->i_segment++;
     s->graphed += (uint64_t)(s->i_call - s->held);
     s->held = s->i_call;
-    return rt_graph_launch(g->rt, s->at->segment[s->i_segment++].graph);
+    return 0;
 }
 
 static int replay(struct gpu *g, const struct call *c, const void *args)
@@ -267,7 +292,7 @@ static int record_segment(struct gpu *g)
     int r = capture(g, s->held, &graph);
 
     if (r < 0) {
-        return r;
+        return r == -ENOMEM ? keep_fewer(g) : r;
     }
     r = end_segment(s->at, graph);
     if (r < 0) {
@@ -385,7 +410,7 @@ int gpu_step_begin(struct gpu *g, uint64_t shape_key)
     s->at = NULL;
     s->eager = s->graphed = 0;
     s->i_call = s->i_segment = s->held = 0;
-    if (!s->graphs || shape_key == 0) {
+    if (s->n_keys == 0 || shape_key == 0) {
         return 0;
     }
     s->at = key_of(g, shape_key);
@@ -407,7 +432,7 @@ int gpu_step_end(struct gpu *g)
     } else if (s->mode == REPLAY && s->i_segment < s->at->n_segments) {
         /* Shorter than the recorded one: what ran was the same so far, but the
          * rest is not to be expected again. */
-        clear(g, s->at);
+        s->at->complete = false;
     }
     g->base.stats.launches += s->eager;
     g->base.stats.graph_launches += s->graphed;
@@ -422,7 +447,7 @@ int gpu_step_new(struct gpu *g, bool graphs)
     if (g->step == NULL) {
         return -ENOMEM;
     }
-    g->step->graphs = graphs;
+    g->step->n_keys = graphs ? MAX_KEYS : 0;
     return 0;
 }
 

@@ -328,14 +328,14 @@ int rt_capture_begin(struct rt *rt)
 
 int rt_capture_end(struct rt *rt, struct rt_graph **ret)
 {
-    struct rt_graph *g = calloc(1, sizeof(*g));
     cudaGraph_t graph = NULL;
-    int r;
+    int r = check(rt, "capture", cudaStreamEndCapture(rt->stream[RT_MAIN], &graph));
+    struct rt_graph *g = r == 0 ? calloc(1, sizeof(*g)) : NULL;
 
-    if (g == NULL) {
+    if (r == 0 && g == NULL) {
+        cudaGraphDestroy(graph);
         return -ENOMEM;
     }
-    r = check(rt, "capture", cudaStreamEndCapture(rt->stream[RT_MAIN], &graph));
     if (r == 0) {
         r = check(rt, "graph", cudaGraphInstantiate(&g->g, graph, 0));
         cudaGraphDestroy(graph);

@@ -8,8 +8,10 @@
  * early holds the wrong bytes.
  * STEPD_CUEMU in the environment asks for a schedule, as in "policy=2 cp=1
  * seed=3", or a device of another size: "mem=256" MiB, of which others hold
- * "held=100"; "broken=1" has no pinned memory. STEPD_CUEMU_RANKS="1/3": it is
- * the second of three devices (the others are made up by fake_nccl.c).
+ * "held=100"; "broken=1" has no pinned memory, "graphs=3" none for a
+ * fourth graph, "running=3" none to run one beside three.
+ * STEPD_CUEMU_RANKS="1/3": it is the second of three devices (the others are
+ * made up by fake_nccl.c).
  */
 
 #include "kernels/cuda/nccl.h"
@@ -17,11 +19,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -103,6 +107,7 @@ static void push(struct rt *rt, int s, const work &w)
 }
 struct rt_graph {
     std::vector<std::function<void(void)>> calls;
+    std::shared_ptr<int> running; /* launched and not through yet */
 };
 
 static int submit(struct rt *rt, enum rt_stream s,
@@ -377,12 +382,17 @@ int rt_capture_begin(struct rt *rt)
 
 int rt_capture_end(struct rt *rt, struct rt_graph **ret)
 {
-    struct rt_graph *g = new (std::nothrow) struct rt_graph();
+    struct rt_graph *g;
 
     rt->capturing = false;
+    if (cuemu_load_stat.kept >= option("graphs=", INT_MAX)) {
+        return -ENOMEM;
+    }
+    g = new (std::nothrow) struct rt_graph();
     if (g == nullptr) {
         return -ENOMEM;
     }
+    g->running = std::make_shared<int>(0);
     cuemu_load_stat.kept++;
     cuemu_load_stat.captured++;
     g->calls.swap(rt->recorded);
@@ -392,16 +402,26 @@ int rt_capture_end(struct rt *rt, struct rt_graph **ret)
 
 int rt_graph_launch(struct rt *rt, struct rt_graph *g)
 {
+    std::shared_ptr<int> running = g->running;
+
+    if (cuemu_load_stat.kept > option("running=", INT_MAX)) {
+        return -ENOMEM;
+    }
     cuemu_load_stat.graphs++;
     for (auto &call : g->calls) {
         submit(rt, RT_MAIN, call);
     }
-    return 0;
+    ++*running;
+    return submit(rt, RT_MAIN, [=] { --*running; });
 }
 
 void rt_graph_free(struct rt *rt, struct rt_graph *g)
 {
     (void)rt;
+    if (g != nullptr && *g->running > 0) {
+        fprintf(stderr, "cuemu: a graph is freed that may still run\n");
+        cuemu_stat.errors++;
+    }
     cuemu_load_stat.kept -= g != nullptr;
     delete g;
 }

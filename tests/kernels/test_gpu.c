@@ -287,6 +287,76 @@ static void test_a_shape_is_captured_when_it_first_comes(void **state)
     each(shapes);
 }
 
+/* A step that differs where a graph of its shape runs already. */
+static void late_surprise(const struct kt_backend *b)
+{
+    struct kt *t = kt_open(b);
+    struct kern_ptr p = kt_put(t, NULL, 64), q = kt_put(t, NULL, 64);
+    unsigned char mine[64], got[64];
+
+    for (int i = 0; i < 6; i++) {
+        uint64_t graphed = t->k->stats.graph_launches;
+
+        memset(mine, i, sizeof(mine));
+        kt_ok(t, kern_begin(t->k, 5));
+        kt_ok(t, kern_fill(t->k, p, 1, 64));
+        kt_ok(t, kern_upload(t->k, q, mine, sizeof(mine)));
+        kt_ok(t, kern_copy(t->k, p, q, i < 3 ? 64 : 32));
+        kt_ok(t, kern_end(t->k));
+        kt_get(t, got, p, sizeof(got));
+        assert_int_equal(got[31], i);
+        assert_int_equal(got[32], i < 3 ? i : 1);
+        graphed = t->k->stats.graph_launches - graphed;
+        assert_int_equal(graphed, i == 3 ? 1 : 2);
+    }
+    kt_close(t); /* what the emulator found ends it here */
+}
+
+static void test_a_surprise_beside_a_graph_that_runs(void **state)
+{
+    (void)state;
+    each(late_surprise);
+}
+
+/* Graphs take memory that no plan counts. Where there is none for one more,
+ * steps are as right, and as many shapes as there is room for are replayed. */
+static void few_graphs(const struct kt_backend *b)
+{
+    static const char *const room[] = {"graphs=0", "graphs=3", "running=0",
+                                       "running=3"};
+
+    for (size_t i = 0; i < sizeof(room) / sizeof(room[0]); i++) {
+        int most = i % 2 == 0 ? 0 : 3;
+        struct kt *t = kt_open(b);
+        struct kern_ptr p = kt_put(t, NULL, 64);
+        unsigned char got[64];
+
+        setenv("STEPD_CUEMU", room[i], 1);
+        for (uint64_t j = 0; j < 60; j++) {
+            uint64_t shape = 1 + j % 9, graphed = one_step(t->k, p, shape);
+
+            if (j >= 20) { /* by then it knows how many there may be */
+                assert_int_equal(graphed, most > 0 ? 1 : 0);
+            }
+            kt_get(t, got, p, sizeof(got));
+            assert_int_equal(got[0], shape);
+            assert_in_range(counted(b).kept, 0, most + 1);
+        }
+        unsetenv("STEPD_CUEMU");
+        kt_close(t);
+        assert_int_equal(counted(b).kept, 0);
+    }
+}
+
+static void test_where_memory_for_graphs_ends_steps_do_not(void **state)
+{
+    (void)state;
+    if (kt_n_backends() > 0 && !is_emulated(kt_backend(0))) {
+        test_skip(NULL, "the emulator alone has no room for graphs when asked");
+    }
+    each(few_graphs);
+}
+
 /* cuda_graphs = no: the same step, never recorded. */
 static void no_graphs(const struct kt_backend *b)
 {
@@ -559,6 +629,8 @@ int main(void)
         cmocka_unit_test(test_splits_add_as_one_block_does),
         cmocka_unit_test(test_a_step_is_replayed_and_surprises_are_not),
         cmocka_unit_test(test_a_shape_is_captured_when_it_first_comes),
+        cmocka_unit_test(test_a_surprise_beside_a_graph_that_runs),
+        cmocka_unit_test(test_where_memory_for_graphs_ends_steps_do_not),
         cmocka_unit_test(test_without_graphs_every_launch_is_eager),
         cmocka_unit_test(test_several_devices_are_refused),
         cmocka_unit_test(test_end_delivers_what_was_fetched),
