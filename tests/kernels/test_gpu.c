@@ -412,14 +412,14 @@ static void test_several_devices_are_refused(void **state)
  * it there is; small uploads of a step share a piece of the ring. */
 static void fetches(const struct kt_backend *b)
 {
-    enum { N = 20, LONG = 700000 };
+    enum { N = 40, LONG = 700000 };
     struct kt *t = kt_open(b);
     struct kern_ptr p = kt_put(t, NULL, LONG);
     unsigned char *got = malloc((size_t)N * LONG), mine[64];
 
     assert_non_null(got);
     kt_ok(t, kern_begin(t->k, 0));
-    for (int i = 0; i < N; i++) { /* more than there is room for */
+    for (int i = 0; i < N; i++) { /* more bytes, and more of them, than fit */
         kt_ok(t, kern_fill(t->k, p, i, LONG));
         memset(mine, 100 + i, sizeof(mine));
         kt_ok(t, kern_upload(t->k, p, mine, sizeof(mine)));
